@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use super::amx::{self, ROW, ROWS, TILE};
 use super::avx512::Avx512;
 use super::integer_tile::block_bytes;
-use super::integers::{Bits, Grouped, Integer, LINE, Levels, PAIRS, Rounding, Table, WORD};
+use super::integers::{Bits, Grouped, Integer, LINE, Levels, PAIRS, Rounding, Table};
 use super::quads::{Quad, Quads};
 use super::rounded::Rounded;
 use super::scales::Scales;
@@ -61,7 +61,7 @@ const PLANE_WORDS: usize = GROUP / size_of::<u32>();
 
 /// Integers as bytes, four columns of each lane together.
 pub(super) trait Bytes: Integer {
-    /// Whether they lie so, with their signs.
+    /// Whether they lie so, with their signs: then nobody asks for [`bytes`](Self::bytes).
     const STORED: bool = false;
 
     /// Four columns of a group, as [`PairPlanes`] or [`QuadPlanes`] of activations have them, with what stands for
@@ -70,17 +70,23 @@ pub(super) trait Bytes: Integer {
     /// # Safety
     ///
     /// As for [`Integer::pairs`].
-    unsafe fn bytes(group: *const u8, i: usize) -> __m512i;
+    #[inline(always)]
+    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
+        // SAFETY: the caller's promise. Of two pairs first the first columns of both.
+        unsafe {
+            let [first, second] =
+                [Self::pairs::<V>(group, 2 * i), Self::pairs::<V>(group, 2 * i + 1)];
+            _mm512_or_si512(first, _mm512_slli_epi16::<8>(second))
+        }
+    }
 }
+
+impl Bytes for Bits<6> {}
+impl Bytes for Bits<5> {}
+impl Bytes for Bits<2> {}
 
 impl Bytes for Bits<8> {
     const STORED: bool = true;
-
-    #[inline(always)]
-    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
-        // SAFETY: the caller's promise.
-        unsafe { _mm512_loadu_si512(group.add(i * WORD).cast()) }
-    }
 }
 
 impl Bytes for Bits<4> {
@@ -99,40 +105,6 @@ impl<T: Table> Bytes for Levels<T> {
             let levels = _mm512_broadcast_i32x4(_mm_loadu_si128(T::LEVELS.as_ptr().cast()));
             _mm512_shuffle_epi8(levels, Bits::<4>::quad::<V>(group, i))
         }
-    }
-}
-
-/// Of two pairs first the first columns of both.
-#[inline(always)]
-unsafe fn of_pairs<I: Integer>(group: *const u8, i: usize) -> __m512i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let [first, second] = [I::pairs::<V>(group, 2 * i), I::pairs::<V>(group, 2 * i + 1)];
-        _mm512_or_si512(first, _mm512_slli_epi16::<8>(second))
-    }
-}
-
-impl Bytes for Bits<6> {
-    #[inline(always)]
-    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
-        // SAFETY: the caller's promise.
-        unsafe { of_pairs::<Self>(group, i) }
-    }
-}
-
-impl Bytes for Bits<5> {
-    #[inline(always)]
-    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
-        // SAFETY: the caller's promise.
-        unsafe { of_pairs::<Self>(group, i) }
-    }
-}
-
-impl Bytes for Bits<2> {
-    #[inline(always)]
-    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
-        // SAFETY: the caller's promise.
-        unsafe { of_pairs::<Self>(group, i) }
     }
 }
 
@@ -413,7 +385,8 @@ impl<I: Bytes, S: Scales, const PLANES: usize, const FULL: bool> Meet<I, S, PLAN
     #[inline(always)]
     unsafe fn piece(&self, groups: usize, first: bool) {
         let steps = groups * S::PARTS;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; a prefetch never faults. Rows that a tile lacks of four have places too, for each
+        // has those of sixteen, and whatever is in them no other row sees.
         unsafe {
             let mut sums = [V::splat(0.0); ROWS];
             if !first {
