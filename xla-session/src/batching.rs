@@ -47,6 +47,15 @@ pub struct BatcherOptions {
     pub speculate: Speculate,
 }
 
+impl BatcherOptions {
+    /// Steps of as many rows as `engine` takes.
+    pub fn of(engine: &Engine) -> Self {
+        let mut options = Self::default();
+        options.scheduler.rows = engine.rows();
+        options
+    }
+}
+
 /// How many tokens are guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Speculate {

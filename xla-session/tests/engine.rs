@@ -41,7 +41,7 @@ fn engine(model: &Model, change: impl FnOnce(&mut EngineOptions)) -> Engine {
 /// An engine with so many pages.
 fn engine_of(model: &Model, pages: usize, rows: usize) -> Engine {
     let mut options = fixtures::streams::with_pages(model, pages);
-    options.rows = rows;
+    options.rows = Some(rows);
     Engine::new(model, &options).unwrap()
 }
 
@@ -223,7 +223,7 @@ fn a_refused_step_changes_nothing() {
         // Two sequences of 70 tokens have two pages each.
         let mut engine = engine(&model, |options| {
             options.context = Some(200);
-            options.rows = 185;
+            options.rows = Some(185);
             options.kv_bytes = Some(6 * page_bytes(&model));
         });
         let (mut a, mut b) = (engine.sequence(), engine.sequence());

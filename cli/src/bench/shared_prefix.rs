@@ -86,7 +86,8 @@ impl Shape {
         let tokens = self.tokens() + KV_BLOCK;
         let options = EngineOptions::default().with_room(model, requests, tokens);
         let engine = Engine::new(model, &options)?;
-        let mut batcher = Batcher::new(engine, &BatcherOptions::default())?;
+        let options = BatcherOptions::of(&engine);
+        let mut batcher = Batcher::new(engine, &options)?;
 
         let mut tokens = pass::tokens(model.config().vocab_size);
         let mut take = |n| tokens.by_ref().take(n).collect::<Vec<_>>();

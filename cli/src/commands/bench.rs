@@ -12,9 +12,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use xla_session::{
-    Capabilities, EngineOptions, Event, InferenceSession, Model, Observer, Precision,
-};
+use xla_session::{Capabilities, Event, InferenceSession, Model, Observer, Precision};
 
 use crate::bench::parallel::{self, Parallel};
 use crate::bench::pass::{self, Pass};
@@ -212,7 +210,7 @@ impl Args {
         let progress = Progress::new(self.quiet);
         let (name, model) = self.open_model(precision, &progress)?;
         for shape in shapes {
-            let most = EngineOptions::default().rows;
+            let most = model.most_rows();
             ensure!(
                 shape.sequences <= most,
                 "{} sequences in one step: a step takes {most} rows",

@@ -144,7 +144,7 @@ impl Args {
         let most = engine.model().config().hidden_size;
         let width = self.dimensions.map_or(most, |it| it as usize);
         ensure!(width <= most, "--dimensions {width}: the model's vectors have {most}");
-        let mut options = BatcherOptions::default();
+        let mut options = BatcherOptions::of(&engine);
         options.gap = Gap::Nothing;
         let batcher = Batcher::new(engine, &options)?;
         let written = || self.output.display().to_string();

@@ -277,7 +277,7 @@ impl Args {
         let output = output::open(&self.output, Some(prompts))?;
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, progress)?;
-        let mut options = BatcherOptions::default();
+        let mut options = BatcherOptions::of(&engine);
         options.gap = Gap::Nothing;
         options.speculate = speculate;
         let batcher = Batcher::new(engine, &options)?;

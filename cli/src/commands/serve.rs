@@ -350,7 +350,7 @@ impl Args {
         let most = engine.most_sequences().filter(|most| *most < running);
         let running = most.unwrap_or(running);
         let states = most.map_or(String::new(), |most| format!(", states for {most} requests"));
-        let mut options = BatcherOptions::default();
+        let mut options = BatcherOptions::of(&engine);
         options.scheduler.most_running = running;
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
         options.speculate = match self.speculate {

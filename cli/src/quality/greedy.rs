@@ -45,9 +45,10 @@ pub fn answers(
 ) -> Result<Vec<Vec<u32>>> {
     let longest = prompts.iter().map(|it| it.len() + tokens).max().unwrap_or(1);
     let options = EngineOptions::default().with_room(model, prompts.len().max(1), longest);
-    let mut steps = BatcherOptions::default();
+    let engine = Engine::new(model, &options)?;
+    let mut steps = BatcherOptions::of(&engine);
     steps.gap = Gap::Nothing;
-    let mut batcher = Batcher::new(Engine::new(model, &options)?, &steps)?;
+    let mut batcher = Batcher::new(engine, &steps)?;
     let mut answers = HashMap::new();
     let mut order = Vec::new();
     for prompt in prompts {

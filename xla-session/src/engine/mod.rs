@@ -38,8 +38,8 @@ pub struct EngineOptions {
     /// that it runs, and those that are left over are kept of the ends of pages, where other sequences go on from.
     /// `None` is some for one sequence, or what a quarter of `kv_bytes` holds.
     pub states: Option<usize>,
-    /// Most rows of a step, all runs together.
-    pub rows: usize,
+    /// Most rows of a step, all runs together; `None` is as many as the model was opened for.
+    pub rows: Option<usize>,
     /// Most tokens of a sequence; `None` is the model's `max_position_embeddings`.
     pub context: Option<usize>,
     /// Whether full pages are found again by [`Engine::resume`].
@@ -53,7 +53,7 @@ impl Default for EngineOptions {
         Self {
             kv_bytes: None,
             states: None,
-            rows: 256,
+            rows: None,
             context: None,
             prefix_cache: true,
             share: None,
@@ -230,11 +230,11 @@ impl Engine {
                 )));
             }
         };
-        if options.rows == 0 || options.rows > loaded.most_rows() {
+        let most_rows = loaded.most_rows();
+        let rows = options.rows.unwrap_or(most_rows);
+        if rows == 0 || rows > most_rows {
             return Err(Error::Unsupported(format!(
-                "steps of {} rows: this model was opened for 1 to {}",
-                options.rows,
-                loaded.most_rows()
+                "steps of {rows} rows: this model was opened for 1 to {most_rows}"
             )));
         }
         let (page_bytes, state_bytes) = (loaded.page_bytes(), loaded.state_bytes());
@@ -278,7 +278,6 @@ impl Engine {
             SharedPages::open(share, &identity, page_bytes)
         };
         let shared = options.share.as_ref().map(share).transpose()?;
-        let rows = options.rows;
         Ok(Self { model: model.clone(), executor, pool, rows, context, page_bytes, shared })
     }
 

@@ -78,6 +78,11 @@ impl Model {
         self.loaded.device()
     }
 
+    /// Rows that a step has at most: what [`EngineOptions::rows`](super::EngineOptions::rows) is where nothing is said.
+    pub fn most_rows(&self) -> usize {
+        self.loaded.most_rows()
+    }
+
     /// Bytes of a page of the KV cache, the keys and values of all layers together: what
     /// [`EngineOptions::kv_bytes`](super::EngineOptions::kv_bytes) is cut into.
     pub fn page_bytes(&self) -> usize {

@@ -23,7 +23,7 @@ use crate::{Error, Profile, Result};
 pub(super) struct GpuModel {
     pub device: Device,
     pub config: ModelConfig,
-    /// Steps of rising numbers of rows, each with its module.
+    /// Steps of rising numbers of rows, each with its module; then those of prompts, likewise.
     pub steps: Vec<(Graph, Module)>,
     /// Heads, likewise.
     pub heads: Vec<(Graph, Module)>,
@@ -65,7 +65,8 @@ impl Loaded for GpuModel {
     }
 
     fn most_rows(&self) -> usize {
-        MOST_ROWS
+        let prompts = self.steps.iter().filter(|(graph, _)| graph.of_prompt);
+        prompts.map(|(graph, _)| graph.rows).fold(MOST_ROWS, usize::max)
     }
 
     fn has_hidden(&self) -> bool {
@@ -112,7 +113,7 @@ impl Loaded for GpuModel {
 struct GpuExecutor {
     device: Device,
     config: ModelConfig,
-    /// By rising numbers of rows.
+    /// By rising numbers of rows; then those of prompts, likewise.
     steps: Vec<Step>,
     /// By rising numbers of rows.
     heads: Vec<Program>,
@@ -147,6 +148,7 @@ struct Program {
 struct Step {
     program: Program,
     inputs: Inputs,
+    of_prompt: bool,
     /// Where it takes the memory for the rows that it makes.
     hidden: usize,
     /// Where it takes the number of pages in use, if that is not in memory.
@@ -221,8 +223,11 @@ impl GpuExecutor {
     fn new(model: &GpuModel, cache: Vec<Pages>, pages: usize) -> iree_rt::Result<Self> {
         let (device, config) = (&model.device, &model.config);
         let (steps, heads) = (&model.steps, &model.heads);
-        let layouts: Vec<_> =
-            steps.iter().map(|(graph, _)| Inputs::new(config, graph.rows)).collect();
+        let layout = |(graph, _): &(Graph, Module)| {
+            let sequences = if graph.of_prompt { 1 } else { graph.rows };
+            Inputs::new(config, graph.rows, sequences)
+        };
+        let layouts: Vec<_> = steps.iter().map(layout).collect();
         let most = layouts.iter().map(|inputs| inputs.bytes).max().unwrap_or(0);
         let inputs = Buffer::allocate(device, most)?;
         let shape = [HIDDEN_ROWS, config.hidden_size];
@@ -252,7 +257,7 @@ impl GpuExecutor {
             let hidden = graph.arguments.iter().position(of_hidden).expect("what a step makes");
             let of_used = |it: &Argument| it.source == Source::Used && it.ty.dims.is_empty();
             let used = graph.arguments.iter().position(of_used);
-            Ok(Step { program, inputs, hidden, used })
+            Ok(Step { program, inputs, of_prompt: graph.of_prompt, hidden, used })
         };
         let steps = steps.iter().zip(layouts).map(step).collect::<iree_rt::Result<_>>()?;
         let head = |(graph, module): &(Graph, Module)| shared.load(graph, module, None);
@@ -312,7 +317,9 @@ impl GpuExecutor {
         let tokens = padded(&mut { tokens }, 0);
         let mut at = batch.positions[rows.clone()].to_vec();
         let used = at.iter().max().map_or(1, |last| last / KV_BLOCK + 1) as i32;
-        at.resize(most, 0);
+        // Rows of a prompt see what its last one does, and no more.
+        let padding = if self.steps[which].of_prompt { at.last().copied() } else { None };
+        at.resize(most, padding.unwrap_or(0));
         let positions = padded(&mut at.iter().copied(), 0);
         let slots = padded(&mut batch.slots[rows.clone()].iter().copied(), self.nobodys * KV_BLOCK);
         let (mut tables, mut pages) = (Vec::new(), Vec::new());
@@ -387,22 +394,56 @@ fn running(error: iree_rt::Error) -> Error {
     Error::Engine { engine: "iree", message: message.into() }
 }
 
-/// Which graphs of a step run `rows` rows, one behind the other. Padding is computed too, but a pass over
-/// the weights costs about as much as eight rows: the last graph may be half empty, or the smallest
-/// that is not for one row. `steps` has the rows of each.
-fn cut(mut rows: usize, steps: &[usize]) -> Vec<usize> {
+/// Which graphs run `rows` rows, one behind the other. Padding is computed too, but a pass over the weights costs about
+/// as much as eight rows: the last graph may be half empty, or one of the `small` smallest. `steps` has the rows of each.
+fn cut(mut rows: usize, steps: &[usize], small: usize) -> Vec<usize> {
     let mut calls = Vec::new();
     while rows > 0 {
         let holds = steps.iter().position(|&most| most >= rows);
         let full = steps.iter().rposition(|&most| most <= rows).unwrap_or(0);
-        let which = holds.filter(|&it| it <= 1 || 2 * rows > steps[it]).unwrap_or(full);
+        let which = holds.filter(|&it| it < small || 2 * rows > steps[it]).unwrap_or(full);
         calls.push(which);
         rows = rows.saturating_sub(steps[which]);
     }
     calls
 }
 
-/// Most rows of a step, in as many calls as it takes.
+/// Which graphs run a step whose runs have so many rows, each with the rows that it runs: those of prompts long runs,
+/// and others what is left between them. `steps` and `prompts` have the rows of the graphs; those of prompts are
+/// counted behind those of steps.
+fn calls(runs: &[usize], steps: &[usize], prompts: &[usize]) -> Vec<(usize, Range<usize>)> {
+    let several = runs.iter().filter(|rows| **rows > SHORT).count() > 1;
+    let short = if several { SHORT_OF_SEVERAL } else { SHORT };
+    let (mut calls, mut from, mut end) = (Vec::new(), 0, 0);
+    // All that is not yet in a call, by graphs of steps or of a prompt.
+    let mut until = |end: usize, graphs: &[usize], small: usize, before: usize| {
+        for which in cut(end - from, graphs, small) {
+            let rows = from..end.min(from + graphs[which]);
+            from = rows.end;
+            calls.push((before + which, rows));
+        }
+    };
+    for &rows in runs {
+        if rows > short && !prompts.is_empty() {
+            until(end, steps, SMALL, 0);
+            until(end + rows, prompts, 1, steps.len());
+        }
+        end += rows;
+    }
+    until(end, steps, SMALL, 0);
+    calls
+}
+
+/// How many graphs of a step may run with any number of rows.
+const SMALL: usize = 2;
+
+/// Rows of a run that is not worth a graph of a prompt.
+const SHORT: usize = 32;
+
+/// The same where there are several longer ones, which have a graph together.
+const SHORT_OF_SEVERAL: usize = 128;
+
+/// Most rows of a step, in as many calls as it takes, where no graph of a prompt takes more.
 const MOST_ROWS: usize = 256;
 
 /// Rows of a call begin at a multiple of this in the hidden rows, so that views of them are aligned.
@@ -425,15 +466,17 @@ impl Executor for GpuExecutor {
 
     fn run(&mut self, batch: &Batch) -> Result<()> {
         self.places.clear();
-        let (mut row, mut place) = (0, 0);
-        let steps: Vec<_> = self.steps.iter().map(|step| step.program.rows).collect();
-        for which in cut(batch.rows(), &steps) {
+        let mut place = 0;
+        let all: Vec<_> = self.steps.iter().map(|step| step.program.rows).collect();
+        let (steps, prompts) = all.split_at(self.steps.partition_point(|step| !step.of_prompt));
+        let runs: Vec<_> = batch.entries.iter().map(|entry| entry.rows).collect();
+        for (which, rows) in calls(&runs, steps, prompts) {
             self.finish()?;
-            let rows = row..batch.rows().min(row + steps[which]);
-            row = rows.end;
-            self.places.extend((place..).take(rows.len()));
+            let used = rows.len();
+            self.places.extend((place..).take(used));
             self.pending = Some(self.start(batch, rows, which, place).map_err(running)?);
-            place = (place + steps[which]).next_multiple_of(APART);
+            // The next call writes over this one's padding.
+            place = (place + used).next_multiple_of(APART);
         }
         Ok(())
     }
@@ -489,7 +532,7 @@ mod tests {
     #[test]
     fn steps_are_cut_into_few_calls_that_hold_them() {
         let rows = |of: usize, steps: &[usize]| -> Vec<_> {
-            cut(of, steps).into_iter().map(|which| steps[which]).collect()
+            calls(&[of], steps, &[]).into_iter().map(|(which, _)| steps[which]).collect()
         };
         let of_cuda = |of| rows(of, &cuda::STEP_ROWS);
         assert_eq!(of_cuda(1), [1]);
@@ -503,9 +546,41 @@ mod tests {
             for of in 1..=MOST_ROWS {
                 let calls = rows(of, steps);
                 assert!(calls.iter().sum::<usize>() >= of, "{of}: {calls:?}");
-                let held: usize = calls.iter().map(|rows| rows.next_multiple_of(APART)).sum();
-                assert!(held <= HIDDEN_ROWS, "{of}: {calls:?}");
             }
+        }
+    }
+
+    #[test]
+    fn long_runs_are_prompts_and_others_are_together() {
+        let (steps, prompts) = (&cuda::STEP_ROWS, &cuda::PROMPT_ROWS);
+        let of = |runs: &[usize]| calls(runs, steps, prompts);
+        let [one, eight, thirty_two] = [0, 1, 2];
+        let [short, long] = [4, 5];
+        assert_eq!(of(&[1, 1, 1]), [(eight, 0..3)]);
+        assert_eq!(of(&[33]), [(short, 0..33)]);
+        assert_eq!(of(&[300]), [(short, 0..256), (short, 256..300)]);
+        assert_eq!(of(&[600]), [(long, 0..600)]);
+        let mixed = [(eight, 0..3), (long, 3..1003), (thirty_two, 1003..1035), (one, 1035..1036)];
+        assert_eq!(of(&[1, 2, 1000, 32, 1]), mixed);
+        assert_eq!(of(&[100, 100]), [(3, 0..200)]);
+        assert_eq!(
+            of(&[100, 200]),
+            [(2, 0..32), (2, 32..64), (2, 64..96), (eight, 96..100), (short, 100..300)]
+        );
+        // However many there are, all rows are run in order, and the hidden rows hold them with their padding.
+        let all = [&steps[..], &prompts[..]].concat();
+        for run in 1..=1024 {
+            let mut runs = vec![run; 1024 / run];
+            runs.push(1024 % run);
+            let (mut next, mut place) = (0, 0);
+            for (which, rows) in calls(&runs, steps, prompts) {
+                assert_eq!(rows.start, next);
+                assert!(rows.len() <= all[which], "{run}");
+                assert!(place + all[which] <= HIDDEN_ROWS, "{run}");
+                place = (place + rows.len()).next_multiple_of(APART);
+                next = rows.end;
+            }
+            assert_eq!(next, 1024);
         }
     }
 }

@@ -74,6 +74,12 @@ impl Builder {
         self.index_op(format_args!("arith.divui {name}, {by} : index")).0
     }
 
+    /// `index` and `more`.
+    pub fn index_add(&mut self, index: &Index, more: usize) -> Index {
+        let (index, more) = (self.materialise(index), self.materialise(&more.into()));
+        self.index_op(format_args!("arith.addi {index}, {more} : index"))
+    }
+
     /// `index` divided by `by`, rounded up.
     pub fn index_ceil_div(&mut self, index: &Index, by: usize) -> Index {
         let (index, by) = (self.materialise(index), self.materialise(&by.into()));

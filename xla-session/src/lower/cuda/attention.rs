@@ -1,4 +1,4 @@
-//! Attention over pages, as one dispatch.
+//! Attention over pages, as one dispatch: of rows of any sequences, or of those of a prompt.
 //!
 //! The pages of a row's sequence are gathered where they are read: the compiler tiles the gather with the
 //! attention, a page at a time, and loads through the table. All rows walk as many pages as the longest
@@ -23,16 +23,14 @@ impl CudaTiles {
         f: &mut Function<'_>,
         queries: &Value,
         cache: &Memory,
-        &architecture::Attention { window, scale, cap, kv_heads, .. }: &architecture::Attention,
+        attention: &architecture::Attention,
     ) -> Value {
+        let &architecture::Attention { window, scale, cap, kv_heads, .. } = attention;
         let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
         let group = heads / kv_heads;
-        // Loops of one step are left out: nothing folds them inside a dispatch.
-        let some = |loops: &[(&'static str, usize)]| -> (String, Vec<usize>) {
-            let kept = loops.iter().filter(|(_, extent)| *extent > 1);
-            let (names, extents): (Vec<_>, Vec<_>) = kept.copied().unzip();
-            (names.join(","), extents)
-        };
+        if f.of_prompt {
+            return self.prompt_attends(f, queries, cache, attention);
+        }
         let (r, h, g) = (("r", rows), ("h", kv_heads), ("g", group));
         let (n, s) = (("n", DYNAMIC), ("s", KV_BLOCK));
         let (result, dims) = some(&[r, h, g, ("e", width)]);
@@ -147,6 +145,124 @@ impl CudaTiles {
         let mixed = f.b.end_reading(dispatch, &mixed);
         f.b.reshape(&mixed, &[rows, heads * width])
     }
+
+    /// The same of rows that follow each other in one sequence, on the tensor cores: queries, keys, values and shares
+    /// in f16, as the compiler (3.13.0) would round each number to bf16 by ten instructions. Rows that are padding
+    /// stand where the last one does.
+    fn prompt_attends(
+        &self,
+        f: &mut Function<'_>,
+        queries: &Value,
+        cache: &Memory,
+        attention: &architecture::Attention,
+    ) -> Value {
+        let &architecture::Attention { window, scale, cap, kv_heads, .. } = attention;
+        let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
+        let group = heads / kv_heads;
+        let (r, h, g) = (("r", rows), ("h", kv_heads), ("g", group));
+        let (n, s) = (("n", DYNAMIC), ("s", KV_BLOCK));
+        let (result, dims) = some(&[r, h, g, ("e", width)]);
+        let (query, _) = some(&[r, h, g, ("d", width)]);
+        let (loops, _) = some(&[h, g, r, ("e", width), ("d", width), n, s]);
+        let (key, of_pages) = some(&[n, s, h, ("d", width)]);
+        let (value, _) = some(&[n, s, h, ("e", width)]);
+        let (token, of_tokens) = some(&[r, n, s]);
+
+        let pages = self.pages_in_order(f, cache);
+        let q = f.b.convert(queries, ElementType::F16);
+        let q = f.b.reshape(&q, &dims);
+        let positions = f.input(Source::Positions);
+        let ty = TensorType::new(&dims, ElementType::F32);
+        let dispatch = f.b.begin_reading(&[&positions, &q], &pages, ty);
+        let [positions, q] = &dispatch.reads[..] else { unreachable!("as many as outside") };
+        let last = f.b.element_at(positions, &(rows - 1).into());
+        let last = f.b.index_cast(&last.name);
+        let tokens = f.b.index_add(&last, 1);
+        let used = f.b.index_ceil_div(&tokens, KV_BLOCK);
+        let [keys, values] = [0, kv_heads].map(|first| {
+            let sizes = [KV_BLOCK, kv_heads, width];
+            f.b.beginning_of_memory(&dispatch, &used, &[0, first, 0], &sizes, &of_pages)
+        });
+
+        let body = format!(
+            "%row = linalg.index {} : index
+             %n = linalg.index {} : index
+             %s = linalg.index {} : index
+             %query = tensor.extract {}[%row] : {}
+             {}
+             linalg.yield %seen : i1",
+            at(&token, "r"),
+            at(&token, "n"),
+            at(&token, "s"),
+            positions.name,
+            positions.ty,
+            seen_body(window),
+        );
+        let nest =
+            Generic { loops: &token, inputs: &[], result: &token, body: &body, config: None };
+        let into = f.b.empty_with(ElementType::I1, &of_tokens, &used);
+        let mask = f.b.generic(&nest, &into);
+        let shape = AttentionShape { rows, kv_heads, group, width, block: KV_BLOCK };
+        let mixed = f.b.attention(
+            &Attention {
+                loops: &loops,
+                inputs: [(q, &query), (&keys, &key), (&values, &value), (&mask, &token)],
+                result: &result,
+                scale: &literal(scale),
+                cap,
+                attributes: &self.prompt_attention_tiles(&shape),
+            },
+            &dims,
+        );
+        let mixed = f.b.end_reading(dispatch, &mixed);
+        f.b.reshape(&mixed, &[rows, heads * width])
+    }
+
+    /// The pages of a prompt's sequence, one behind the other, in f16: `[pages, 64, 2 * kv_heads, head_dim]`. What lies
+    /// behind its last row, which may be anything, is zero.
+    fn pages_in_order(&self, f: &mut Function<'_>, cache: &Memory) -> Memory {
+        let used = f.argument(Source::Used, TensorType::new(&[], ElementType::I32));
+        let used = f.b.index_cast(&used.name);
+        let [positions, pages] = [Source::Positions, Source::Pages].map(|source| f.input(source));
+        let from = f.cache_as_pages(cache);
+        let &[_, block, heads, width] = from.dims() else { unreachable!("pages have 4 dims") };
+        let body = format!(
+            "%n = linalg.index 0 : index
+             %s = linalg.index 1 : index
+             %head = linalg.index 2 : index
+             %column = linalg.index 3 : index
+             %number = tensor.extract {}[%n] : {}
+             %page = arith.index_cast %number : i32 to index
+             %kept = tensor.extract {}[%page, %s, %head, %column] : {}
+             %end = arith.constant {} : index
+             %query = tensor.extract {}[%end] : {}
+             {}
+             %zero = arith.constant 0.0 : f32
+             %own = arith.select %seen, %kept, %zero : f32
+             %rounded = arith.truncf %own : f32 to f16
+             linalg.yield %rounded : f16",
+            pages.name,
+            pages.ty,
+            from.name,
+            from.ty,
+            f.rows - 1,
+            positions.name,
+            positions.ty,
+            seen_body(None),
+        );
+        let into = f.b.empty_with(ElementType::F16, &[DYNAMIC, block, heads, width], &used);
+        let nest =
+            Generic { loops: "n,s,h,d", inputs: &[], result: "n,s,h,d", body: &body, config: None };
+        let in_order = f.b.generic(&nest, &into);
+        f.b.as_memory(&in_order, &used, cache.ty.dims[0])
+    }
+}
+
+/// The loops that have more than one step, and their extents: nothing folds others inside a dispatch.
+fn some(loops: &[(&'static str, usize)]) -> (String, Vec<usize>) {
+    let kept = loops.iter().filter(|(_, extent)| *extent > 1);
+    let (names, extents): (Vec<_>, Vec<_>) = kept.copied().unzip();
+    (names.join(","), extents)
 }
 
 /// The number of loop `name`.

@@ -7,7 +7,7 @@ use super::CudaTiles;
 use super::product::Columns;
 use super::tiles::Product;
 use crate::emit::Format;
-use crate::emit::builder::{ElementType, Generic, Value, literal};
+use crate::emit::builder::{Generic, Value, literal};
 use crate::lower::paged::{Function, Matrix};
 
 /// Rows of the step that rounds activations, where it may, for the tensor cores. Fewer rows were not tried
@@ -129,9 +129,7 @@ impl CudaTiles {
     fn several_rows(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
         let (rows, columns) = (x.dims()[0], x.dims()[1]);
         if matrix.format == Format::Bf16Rounded && rows >= ROUNDED {
-            // For which the compiler has tiles of its own.
-            let x = f.b.convert(x, ElementType::Bf16);
-            return f.b.dot(&x, &matrix.weights, [&[], &[]], [&[1], &[1]]);
+            return self.bf16_product(f, x, matrix);
         }
         let (format, outputs) = (matrix.format, matrix.weights.dims()[0]);
         let tiles = self.product_tiles(&Product { format, rows, outputs, columns, sums: 1 });

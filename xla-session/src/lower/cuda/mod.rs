@@ -1,4 +1,5 @@
-//! NVIDIA GPUs: [graphs over pages](super::paged) of 1, 8, 32 and 256 rows.
+//! NVIDIA GPUs: [graphs over pages](super::paged) of 1, 8, 32 and 256 rows, and where activations may be rounded those
+//! of prompts.
 //!
 //! A step of 1, 8 or 32 rows is one command buffer, made when the graph is loaded: so all
 //! extents are known, and whatever differs from call to call lies in memory.
@@ -12,13 +13,14 @@ mod attention;
 mod linear;
 mod norm;
 mod product;
+mod tensor_cores;
 mod tiles;
 
 pub use self::tiles::CudaTiles;
 
 use checkpoint::architecture::{Attention, Norm, QkNorm};
 use checkpoint::config::ModelConfig;
-use kernels::KV_BLOCK;
+use kernels::{Format, KV_BLOCK};
 
 use super::paged::{Function, Graph, Graphs, Matrix, Parts};
 use crate::emit::WeightFormats;
@@ -27,12 +29,19 @@ use crate::emit::builder::{Memory, Value};
 /// Rows of the graphs of a step.
 pub const STEP_ROWS: [usize; 4] = [1, 8, 32, 256];
 
+/// Rows of the graphs of a prompt, whose products and attention are on the tensor cores.
+pub const PROMPT_ROWS: [usize; 2] = [256, 1024];
+
 /// Rows of the graphs of a head.
 pub const HEAD_ROWS: [usize; 3] = [1, 8, 32];
 
 /// Every graph of a model, which has to be one that [`supports`](super::paged::supports) says there are.
 pub fn graphs(config: &ModelConfig, formats: &WeightFormats, tiles: &CudaTiles) -> Vec<Graph> {
-    Graphs { config, formats, parts: tiles }.all(&STEP_ROWS, &HEAD_ROWS)
+    let mut attentions = config.architecture.layers.iter().filter_map(|layer| layer.attention());
+    let on_tensor_cores = formats.default == Format::Bf16Rounded
+        && attentions.all(|it| CudaTiles::has_prompts_of(it.head_dim));
+    let prompts = if on_tensor_cores { &PROMPT_ROWS[..] } else { &[] };
+    Graphs { config, formats, parts: tiles }.all(&STEP_ROWS, prompts, &HEAD_ROWS)
 }
 
 /// The graph of a step of `rows` rows.
@@ -43,6 +52,16 @@ pub fn step(
     rows: usize,
 ) -> Graph {
     Graphs { config, formats, parts: tiles }.step(rows)
+}
+
+/// The graph of `rows` rows of a prompt.
+pub fn prompt(
+    config: &ModelConfig,
+    formats: &WeightFormats,
+    tiles: &CudaTiles,
+    rows: usize,
+) -> Graph {
+    Graphs { config, formats, parts: tiles }.prompt(rows)
 }
 
 /// The graph of a head for `rows` rows.

@@ -69,6 +69,31 @@ impl CudaTiles {
         )
     }
 
+    /// `x`, `[rows, columns]`, rounded to bf16, times `matrix`, which is in bf16: on the tensor cores.
+    pub(super) fn bf16_product(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
+        let x = f.b.convert(x, ElementType::Bf16);
+        let &[outputs, columns] = matrix.weights.dims() else { unreachable!("rows of columns") };
+        let rows = x.dims()[0];
+        let Some(config) = self.bf16_product_tiles(rows, outputs, columns) else {
+            return f.b.dot(&x, &matrix.weights, [&[], &[]], [&[1], &[1]]);
+        };
+        let zero = f.b.fill("0.0", &[rows, outputs], None);
+        f.b.generic(
+            &Generic {
+                loops: "m,n,k",
+                inputs: &[(&x, "m,k"), (&matrix.weights, "n,k")],
+                result: "m,n",
+                body: "%activation = arith.extf %in0 : bf16 to f32
+                     %weight = arith.extf %in1 : bf16 to f32
+                     %product = arith.mulf %activation, %weight : f32
+                     %sum = arith.addf %acc, %product : f32
+                     linalg.yield %sum : f32",
+                config: Some(config),
+            },
+            &zero,
+        )
+    }
+
     /// The weights in f32, in the shape in which they are multiplied: the compiler widens them in the
     /// dispatch of the product. Inside the product's own loops, where one row widens them, it would not
     /// distribute several rows.

@@ -7,7 +7,7 @@
 use kernels::{Format, GROUP};
 
 /// Threads of a warp.
-const WARP: usize = 32;
+pub(super) const WARP: usize = 32;
 
 /// Columns that a thread takes at once: 16 bytes of bf16, 8 of int8. More of integers would be as many
 /// loads of activations that are far from those of the next thread.
@@ -26,7 +26,7 @@ const MANY: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CudaTiles {
     /// Whether dispatches say their tiles; without them any compiler back end takes the graphs.
-    tiled: bool,
+    pub(super) tiled: bool,
 }
 
 /// One loop of a nest in IREE's pipeline `VectorDistribute`.
@@ -225,7 +225,7 @@ impl Default for CudaTiles {
     }
 }
 
-fn divides(n: usize, of: usize) -> bool {
+pub(super) fn divides(n: usize, of: usize) -> bool {
     of.is_multiple_of(n)
 }
 
@@ -246,7 +246,7 @@ fn compilation_info(loops: &[Loop]) -> String {
     )
 }
 
-fn translation(threads: usize) -> String {
+pub(super) fn translation(threads: usize) -> String {
     format!(
         "<pipeline = #iree_gpu.pipeline<VectorDistribute> workgroup_size = [{threads}, 1, 1] \
          subgroup_size = {WARP}>"

@@ -16,6 +16,8 @@ pub struct Function<'a> {
     pub formats: &'a WeightFormats,
     pub parts: &'a dyn Parts,
     pub rows: usize,
+    /// Whether they are consecutive tokens of one sequence.
+    pub of_prompt: bool,
     pub b: Builder,
     arguments: Vec<Argument>,
     /// Bytes of a page, of arguments that are pages.
@@ -56,14 +58,26 @@ impl<'a> Function<'a> {
             formats,
             parts,
             rows,
+            of_prompt: false,
             b: Builder::default(),
             arguments: Vec::new(),
             page_bytes: BTreeMap::new(),
-            inputs: Inputs::new(config, rows),
+            inputs: Inputs::new(config, rows, rows),
             caches: BTreeMap::new(),
             results: Vec::new(),
             kept: (rows <= PLACED).then_some(0),
         }
+    }
+
+    /// A function whose rows are consecutive tokens of one sequence.
+    pub fn of_prompt(
+        config: &'a ModelConfig,
+        formats: &'a WeightFormats,
+        parts: &'a dyn Parts,
+        rows: usize,
+    ) -> Self {
+        let inputs = Inputs::new(config, rows, 1);
+        Self { of_prompt: true, inputs, ..Self::new(config, formats, parts, rows) }
     }
 
     /// An input of the step.
@@ -256,6 +270,7 @@ impl<'a> Function<'a> {
             self.b.text(),
             self.results.len(),
         );
-        Graph { name, text, rows: self.rows, arguments: self.arguments }
+        let Self { rows, of_prompt, arguments, .. } = self;
+        Graph { name, text, rows, of_prompt, arguments }
     }
 }

@@ -7,13 +7,15 @@ use crate::emit::builder::TensorType;
 /// reach, and returns nothing: what it makes goes to memory that it is given.
 #[derive(Debug, Clone)]
 pub struct Graph {
-    /// The function's name: "step_8", "head_1".
+    /// The function's name: "step_8", "prompt_256", "head_1".
     pub name: String,
     /// The MLIR module. Loading it calls `engine.pages`, which returns how many pages there are as
     /// an i64.
     pub text: String,
     /// Rows of one call, those that are padding among them.
     pub rows: usize,
+    /// Whether they are consecutive tokens of one sequence.
+    pub of_prompt: bool,
     /// The function's arguments, in order.
     pub arguments: Vec<Argument>,
 }

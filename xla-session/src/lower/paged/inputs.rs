@@ -19,8 +19,8 @@ pub struct Inputs {
 const ALIGNMENT: usize = 256;
 
 impl Inputs {
-    /// Of a step of `rows` rows.
-    pub fn new(config: &ModelConfig, rows: usize) -> Self {
+    /// Of a step of `rows` rows of at most `sequences` sequences.
+    pub fn new(config: &ModelConfig, rows: usize, sequences: usize) -> Self {
         let pages = config.max_position_embeddings.div_ceil(KV_BLOCK);
         let (f32, i32) = (ElementType::F32, ElementType::I32);
         let mut bytes = 0;
@@ -35,7 +35,7 @@ impl Inputs {
             (Source::Tables, TensorType::new(&[rows], i32)),
             (Source::Used, TensorType::new(&[1], i32)),
         ];
-        let pages = (Source::Pages, TensorType::new(&[rows * pages], i32));
+        let pages = (Source::Pages, TensorType::new(&[sequences * pages], i32));
         let place = |(source, ty): (Source, TensorType)| {
             let at = bytes;
             bytes = (at + ty.bytes()).next_multiple_of(ALIGNMENT);

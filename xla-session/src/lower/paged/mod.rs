@@ -4,7 +4,7 @@
 //! A step takes the tokens of its rows to the residual stream behind the last layer; a
 //! head is for wanted rows of what a step left. Whatever differs from call to call lies in
 //! memory, tables of pages too. Rows behind those in use are padding, and write to a page that belongs to
-//! nobody. Weights lie as in the checkpoint, row after row, and are widened where they are
+//! nobody. A graph of a prompt is that of a step whose rows are all of one sequence. Weights lie as in the checkpoint, row after row, and are widened where they are
 //! multiplied.
 //!
 //! What a device does in a way of its own are `Parts`: products, norms, attention, the choice
@@ -31,7 +31,7 @@ use crate::emit::builder::{Memory, Value};
 use crate::emit::{WeightFormats, WeightSpec};
 
 /// Rows of [`Source::Hidden`] that a head can choose from.
-pub const HIDDEN_ROWS: usize = 512;
+pub const HIDDEN_ROWS: usize = 2048;
 
 /// How a kind of device computes the parts of a layer.
 pub(super) trait Parts {
@@ -71,7 +71,7 @@ pub(super) trait Parts {
 
     /// Attends from `queries`, `[rows, heads, head_dim]`, to every token of the pages of the row's
     /// sequence that is not later and, with a window, among the latest; `[rows, heads * head_dim]`.
-    /// `cache` is the pages of the layer.
+    /// `cache` is the pages of the layer. Rows [of a prompt](Function::of_prompt) are of one sequence.
     fn attention(
         &self,
         f: &mut Function<'_>,
@@ -142,10 +142,11 @@ pub(super) struct Graphs<'a> {
 }
 
 impl Graphs<'_> {
-    /// Steps and heads of so many rows.
-    pub fn all(&self, steps: &[usize], heads: &[usize]) -> Vec<Graph> {
+    /// Steps, prompts and heads of so many rows.
+    pub fn all(&self, steps: &[usize], prompts: &[usize], heads: &[usize]) -> Vec<Graph> {
         let steps = steps.iter().map(|&rows| self.step(rows));
-        steps.chain(heads.iter().map(|&rows| self.head(rows))).collect()
+        let prompts = prompts.iter().map(|&rows| self.prompt(rows));
+        steps.chain(prompts).chain(heads.iter().map(|&rows| self.head(rows))).collect()
     }
 
     /// From `rows` tokens to the residual stream behind the last layer: `step_<rows>`.
@@ -153,6 +154,13 @@ impl Graphs<'_> {
         let mut function = Function::new(self.config, self.formats, self.parts, rows);
         function.body();
         function.finish(format!("step_{rows}"))
+    }
+
+    /// The same from `rows` tokens of one sequence, which follow each other: `prompt_<rows>`.
+    pub fn prompt(&self, rows: usize) -> Graph {
+        let mut function = Function::of_prompt(self.config, self.formats, self.parts, rows);
+        function.body();
+        function.finish(format!("prompt_{rows}"))
     }
 
     /// From `rows` wanted rows of that to their logits and most likely tokens: `head_<rows>`.

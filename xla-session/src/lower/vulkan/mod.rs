@@ -33,7 +33,7 @@ pub const HEAD_ROWS: [usize; 2] = [1, 8];
 
 /// Every graph of a model, which has to be one that [`supports`](super::paged::supports) says there are.
 pub fn graphs(config: &ModelConfig, formats: &WeightFormats, target: &VulkanTarget) -> Vec<Graph> {
-    Graphs { config, formats, parts: target }.all(&STEP_ROWS, &HEAD_ROWS)
+    Graphs { config, formats, parts: target }.all(&STEP_ROWS, &[], &HEAD_ROWS)
 }
 
 /// Graphs of steps and heads of so many rows, and no others.
@@ -44,7 +44,7 @@ pub fn some_graphs(
     steps: &[usize],
     heads: &[usize],
 ) -> Vec<Graph> {
-    Graphs { config, formats, parts: target }.all(steps, heads)
+    Graphs { config, formats, parts: target }.all(steps, &[], heads)
 }
 
 impl Parts for VulkanTarget {
