@@ -16,7 +16,7 @@ use xla_session::config::ModelConfig;
 use xla_session::emit::{Format, WeightFormats};
 use xla_session::{
     Engine, Event, InferenceSession, LoadMode, Output, Precision, Run, SessionOptions, Tuning,
-    Want, compile_ahead,
+    Want, compile_ahead, generate_greedy,
 };
 
 /// Architectures that graphs are compiled for, the older one of GPUs since 2020.
@@ -100,14 +100,43 @@ mod long {
             }
         }
     }
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn what_is_not_a_number_reaches_nobody_else_among_experts() {
+        check_what_is_not_a_number("mixtral-mha-f32", &options(Precision::Stored));
+    }
 }
 
 #[test]
-fn experts_are_refused_and_it_is_said_what_runs_them() {
-    let fixture = fixtures::named("qwen3-moe-gqa-bf16");
+fn sinks_are_refused_and_it_is_said_what_runs_them() {
+    let fixture = fixtures::named("gpt-oss-gqa-bf16");
     let error = xla_session::open(&fixture.folder, &options(Precision::Stored)).unwrap_err();
     let message = error.to_string();
-    assert!(message.contains("qwen3_moe") && message.contains("local-task"), "{message}");
+    assert!(message.contains("gpt_oss") && message.contains("local-task"), "{message}");
+}
+
+/// Experts by a softmax, and by sigmoids with biases beside convolutions.
+#[test]
+fn every_token_of_experts_equals_the_reference() {
+    for name in ["mixtral-gqa-bf16", "lfm2-moe-gqa-f16"] {
+        check_by_eight_rows(&fixtures::named(name), options(Precision::Stored));
+    }
+}
+
+/// A row of a step by itself, which meets its experts in another way; one of all rows, and its gate.
+#[test]
+fn a_row_of_experts_by_itself_equals_the_reference() {
+    let mut options = options(Precision::Stored);
+    options.tuning.gpu_rows = Some(1);
+    let fixture = fixtures::named("qwen2-moe-shared-gqa-bf16");
+    let mut session = open(&fixture, &options);
+    for case in &fixture.cases[..2] {
+        session.reset();
+        let count = case.tokens.len();
+        let generation = generate_greedy(session.as_mut(), &case.prompt, count, &[]).unwrap();
+        assert_eq!(generation.tokens, case.tokens);
+    }
 }
 
 #[test]
@@ -208,7 +237,7 @@ fn a_prefix_is_found_again() {
 
 #[test]
 fn what_is_not_a_number_reaches_nobody_else() {
-    check_what_is_not_a_number(&options(Precision::Stored));
+    check_what_is_not_a_number("llama-mha-f32", &options(Precision::Stored));
 }
 
 /// Compiles every graph of `config` for `architecture`.

@@ -195,6 +195,69 @@ fn products_of_odd_numbers_of_groups_have_tiles() {
     }
 }
 
+/// A layer like those of Qwen3-30B-A3B, with fewer experts and heads.
+fn layer_of_experts() -> ModelConfig {
+    let folder = tempfile::tempdir().unwrap();
+    let config = serde_json::json!({
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 4096,
+        "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 1,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
+        "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+        "norm_topk_prob": true, "max_position_embeddings": 40_960, "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6, "tie_word_embeddings": false, "hidden_act": "silu",
+    });
+    fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    ModelConfig::from_dir(folder.path()).unwrap()
+}
+
+/// A step of a mixture: weights of the experts that rows have chosen are loaded through their numbers, 16 bytes at
+/// a time, as many for a row by itself as without numbers, and nobody copies them.
+fn check_experts(formats: &WeightFormats, rows: usize) {
+    let config = layer_of_experts();
+    let graph = step(&config, formats, rows);
+    let target = cuda::Target::SM_80;
+    let compiled = match rows {
+        1 => check(&graph, target, 11, 1, &config),
+        ..=32 => check(&graph, target, 19, 1, &config),
+        _ => Compiled::new(&graph, target),
+    };
+    // The smallest matrix here.
+    for line in made(&compiled.flow) {
+        assert!(largest(line) < 64 * 768 * 2048, "{line}");
+    }
+    // One row has gate and up in one dispatch.
+    let (least, sums) = if rows == 1 { (2, 8) } else { (3, 2 * 8) };
+    let mut products = 0;
+    for kernel in &compiled.kernels {
+        assert!(!kernel.contains(".local "), "{kernel}");
+        let entry = kernel.split('(').next().unwrap();
+        let of_experts = ["x768x2048x", "x2048x768x", "x768x64x32x", "x2048x24x32x"];
+        let by_blocks = ["x768x2048_", "x2048x768_", "x768x64x32_", "x2048x24x32_"];
+        let is_product =
+            of_experts.iter().any(|it| entry.contains("_gather_64") && entry.contains(it))
+                || by_blocks.iter().any(|it| entry.contains("_matmul_like_") && entry.contains(it));
+        if is_product {
+            products += 1;
+            assert!(kernel.contains("ld.global.nc.v4"), "{entry}");
+            assert!(!kernel.contains("ld.global.nc.s8"), "{entry}");
+            assert!(!kernel.contains("ld.global.nc.u8"), "{entry}");
+            assert!(kernel.contains("shfl.sync"), "{entry}");
+            assert!(kernel.matches("fma.rn.f32").count() >= sums, "{entry}: {kernel}");
+        }
+    }
+    assert_eq!(products, least, "{} kernels", compiled.kernels.len());
+}
+
+#[test]
+fn a_token_of_experts_in_bf16() {
+    check_experts(&WeightFormats::all(Format::Bf16), 1);
+}
+
+#[test]
+fn eight_tokens_of_experts_in_int4() {
+    check_experts(&int4(), 8);
+}
+
 /// Compiles a graph that is one command buffer, of as many dispatches as `docs/cuda.md` says.
 fn check(
     graph: &Graph,
@@ -322,7 +385,7 @@ fn attention_gathers_pages_where_it_reads_them() {
 }
 
 /// Products of whole tiles; biases; keys of other layers and inputs of each, norms of queries and keys; convolutions; windows,
-/// norms on both sides, capped scores; norms of all queries together.
+/// norms on both sides, capped scores; norms of all queries together; experts, and one of all rows with its gate.
 #[test]
 fn models_of_odd_shapes_are_one_command_buffer() {
     for name in [
@@ -332,6 +395,7 @@ fn models_of_odd_shapes_are_one_command_buffer() {
         "lfm2-older-tied-gqa-bf16",
         "gemma2-gqa-tied-bf16",
         "olmo2-gqa-bf16",
+        "qwen2-moe-shared-gqa-bf16",
     ] {
         check_fixture(&fixtures::named(name), cuda::Target::SM_80, &[1]);
     }
@@ -385,6 +449,17 @@ mod long {
             }
         }
         check_prompt(&WeightFormats::all(Format::Int8), false);
+    }
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn steps_of_experts_in_every_format() {
+        for formats in [WeightFormats::all(Format::Bf16), WeightFormats::all(Format::Int8), int4()]
+        {
+            for rows in lower::STEP_ROWS {
+                check_experts(&formats, rows);
+            }
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What an architecture says is what the graph for CPUs does, also where no family of today says it.
 
+mod fixtures;
+
 use std::path::Path;
 
 use xla_session::Precision;
@@ -56,4 +58,14 @@ fn gpus_refuse_latent_attention_where_no_layer_has_experts_too() {
     config.architecture.layers.truncate(1);
     let message = paged::supports(&config).unwrap_err();
     assert!(message.contains("latent attention") && message.contains("local-task"), "{message}");
+}
+
+/// `cargo xtask gpu-check` leaves these out of what it makes for GPUs.
+#[test]
+fn gpus_refuse_the_fixtures_that_are_listed() {
+    let listed: Vec<_> = include_str!("../../xtask/src/gpu_check/on_cpus.txt").lines().collect();
+    let run: Vec<_> = fixtures::of_gpus().into_iter().map(|it| it.name).collect();
+    let all = fixtures::all().into_iter().map(|it| it.name);
+    let refused: Vec<_> = all.filter(|name| !run.contains(name)).collect();
+    assert_eq!(refused, listed);
 }

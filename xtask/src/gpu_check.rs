@@ -31,8 +31,8 @@ const PROGRAM: &str = "bin/iree-llm";
 /// The shapes that are measured there, in `models`.
 const SHAPES: [&str; 2] = ["Llama-3.2-1B", "Llama-3.1-8B"];
 
-/// Models that run on CPUs only, by a part of their fixture's name: those with experts.
-const ON_CPUS: [&str; 3] = ["moe", "mixtral", "gpt-oss"];
+/// The fixtures of models that run on CPUs only, one a line (`xla-session/tests/families.rs` compares it).
+const ON_CPUS: &str = include_str!("gpu_check/on_cpus.txt");
 
 /// Everything in a bundle.
 const PARTS: [&str; 8] = ["run.py", "peers", "models", "fixtures", "bin", "lib", "tests", "graphs"];
@@ -118,7 +118,7 @@ fn fixtures(folder: &Path) -> Result<Vec<PathBuf>> {
     for entry in fs::read_dir(&source).with_context(|| source.display().to_string())? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let on_cpus = ON_CPUS.iter().any(|part| name.contains(part));
+        let on_cpus = ON_CPUS.lines().any(|it| it == name);
         if on_cpus || !entry.path().join("reference.json").exists() {
             continue;
         }

@@ -24,24 +24,34 @@ impl CudaTiles {
         norm: Option<&Norm>,
         matrices: &[Matrix],
     ) -> Vec<Value> {
-        // The mean would have to be known before the products.
-        let inside = |norm: &&Norm| f.rows == 1 && !norm.centred;
-        let (x, norm) = match norm {
-            Some(norm) if !inside(&norm) => {
-                let x = f.norm(x, norm);
-                (f.kept(x), None)
-            }
-            norm => (x.clone(), norm),
-        };
+        let (x, norm) = self.normed_before(f, x, norm);
         if f.rows == 1 {
             return self.one_row(f, &x, norm, matrices);
         }
         matrices.iter().map(|matrix| self.several_rows(f, &x, matrix)).collect()
     }
 
+    /// `x`, normed with `norm`, but where products apply it.
+    pub(super) fn normed_before<'a>(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        norm: Option<&'a Norm>,
+    ) -> (Value, Option<&'a Norm>) {
+        // The mean would have to be known before the products.
+        let inside = |norm: &&Norm| f.rows == 1 && !norm.centred;
+        match norm {
+            Some(norm) if !inside(&norm) => {
+                let x = f.norm(x, norm);
+                (f.kept(x), None)
+            }
+            norm => (x.clone(), norm),
+        }
+    }
+
     /// All products in one loop nest, each sum beside the others, and that of the squares of `x`
-    /// too: the norm's factor is applied to the results.
-    fn one_row(
+    /// too: the norm's factor is applied to the results. `[matrices that are in one, outputs]` each.
+    pub(super) fn one_row(
         &self,
         f: &mut Function<'_>,
         x: &Value,
@@ -50,8 +60,9 @@ impl CudaTiles {
     ) -> Vec<Value> {
         let columns = x.dims()[1];
         let first = &matrices[0];
-        let outputs = first.weights.dims()[0];
         let shape = Columns::of(first);
+        let dims = &first.weights.dims()[..1 + usize::from(!shape.pairs.is_empty())];
+        let outputs = dims[dims.len() - 1];
         let mut inputs = vec![(self.columns(f, x, shape), shape.activations)];
         let mut body = String::new();
         let activation = match norm {
@@ -94,16 +105,17 @@ impl CudaTiles {
         }
         let yielded: Vec<_> = (0..sums).map(|i| format!("%sum{i}")).collect();
         body += &format!("linalg.yield {} : {}", yielded.join(", "), vec!["f32"; sums].join(", "));
-        let zero = f.b.fill("0.0", &[outputs], None);
+        let zero = f.b.fill("0.0", dims, None);
         let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
         let mut results = f.b.generics(
             &Generic {
-                loops: &format!("n,{}", shape.activations),
+                loops: &format!("{}n,{}", shape.pairs, shape.activations),
                 inputs: &inputs,
-                result: "n",
+                result: &format!("{}n", shape.pairs),
                 body: &body,
                 config: self.product_tiles(&Product {
                     format: first.format,
+                    pairs: (dims.len() > 1).then(|| dims[0]),
                     rows: 1,
                     outputs,
                     columns,
@@ -115,14 +127,15 @@ impl CudaTiles {
         if let Some(norm) = norm
             && let Some(squares) = results.pop()
         {
-            let width = f.b.splat_f32(columns as f32, &[outputs]);
+            let width = f.b.splat_f32(columns as f32, dims);
             let mean = f.b.div(&squares, &width);
-            let eps = f.b.splat_f32(norm.epsilon as f32, &[outputs]);
+            let eps = f.b.splat_f32(norm.epsilon as f32, dims);
             let mean = f.b.add(&mean, &eps);
             let factor = f.b.unary("rsqrt", &mean);
             results = results.iter().map(|y| f.b.mul(y, &factor)).collect();
         }
-        results.iter().map(|y| f.b.reshape(y, &[1, outputs])).collect()
+        let pairs = dims.iter().product::<usize>() / outputs;
+        results.iter().map(|y| f.b.reshape(y, &[pairs, outputs])).collect()
     }
 
     /// The product of several rows.
@@ -132,7 +145,8 @@ impl CudaTiles {
             return self.bf16_product(f, x, matrix);
         }
         let (format, outputs) = (matrix.format, matrix.weights.dims()[0]);
-        let tiles = self.product_tiles(&Product { format, rows, outputs, columns, sums: 1 });
+        let tiles =
+            self.product_tiles(&Product { format, pairs: None, rows, outputs, columns, sums: 1 });
         let x = self.grouped_rows(f, x, Columns::of(matrix));
         self.rows_product(f, x, matrix, tiles)
     }

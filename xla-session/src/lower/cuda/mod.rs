@@ -10,6 +10,7 @@
 
 mod argmax;
 mod attention;
+mod experts;
 mod linear;
 mod norm;
 mod product;
@@ -18,11 +19,11 @@ mod tiles;
 
 pub use self::tiles::CudaTiles;
 
-use checkpoint::architecture::{Attention, Norm, QkNorm};
+use checkpoint::architecture::{Attention, Experts, Norm, QkNorm};
 use checkpoint::config::ModelConfig;
 use kernels::{Format, KV_BLOCK};
 
-use super::paged::{Function, Graph, Graphs, Matrix, Parts};
+use super::paged::{Function, Graph, Graphs, Matrix, Parts, Routed};
 use crate::emit::WeightFormats;
 use crate::emit::builder::{Memory, Value};
 
@@ -92,6 +93,26 @@ impl Parts for CudaTiles {
         matrices: &[Matrix],
     ) -> Vec<Value> {
         self.products_of(f, x, norm, matrices)
+    }
+
+    fn normed_for_several<'a>(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        norm: Option<&'a Norm>,
+    ) -> (Value, Option<&'a Norm>) {
+        self.normed_before(f, x, norm)
+    }
+
+    fn experts(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        norm: Option<&Norm>,
+        mixture: &Experts,
+        routed: &Routed,
+    ) -> Value {
+        self.of_experts(f, x, norm, mixture, routed)
     }
 
     fn gather(&self, f: &mut Function<'_>, table: &Matrix, indices: &Value) -> Value {

@@ -42,7 +42,7 @@ impl CudaTiles {
     }
 
     /// Rows of activations, as [`grouped_rows`](Self::grouped_rows) has them, times `matrix`:
-    /// `[rows, matrix rows]`.
+    /// `[rows, matrix rows]`. Where it is a matrix for each of some blocks of rows, `x` and the result are blocks too.
     pub(super) fn rows_product(
         &self,
         f: &mut Function<'_>,
@@ -50,16 +50,18 @@ impl CudaTiles {
         matrix: &Matrix,
         config: Option<String>,
     ) -> Value {
-        let (rows, outputs) = (x.dims()[0], matrix.weights.dims()[0]);
         let shape = Columns::of(matrix);
-        let activations = format!("m,{}", shape.activations);
+        let Columns { pairs, activations: columns, .. } = shape;
+        let at = usize::from(!pairs.is_empty());
+        let mut dims = x.dims()[..=at].to_vec();
+        dims.push(matrix.weights.dims()[at]);
         let wide = self.widened(f, matrix, shape);
-        let zero = f.b.fill("0.0", &[rows, outputs], None);
+        let zero = f.b.fill("0.0", &dims, None);
         f.b.generic(
             &Generic {
-                loops: &format!("m,n,{}", shape.activations),
-                inputs: &[(&x, &activations), (&wide, shape.weights)],
-                result: "m,n",
+                loops: &format!("{pairs}m,n,{columns}"),
+                inputs: &[(&x, &format!("{pairs}m,{columns}")), (&wide, shape.weights)],
+                result: &format!("{pairs}m,n"),
                 body: "%product = arith.mulf %in0, %in1 : f32
                      %sum = arith.addf %acc, %product : f32
                      linalg.yield %sum : f32",
@@ -118,9 +120,9 @@ impl CudaTiles {
     }
 
     /// The weights as they are multiplied: int4 is stored as bytes, which no argument can say.
-    fn integers(&self, f: &mut Function<'_>, matrix: &Matrix) -> Value {
+    pub(super) fn integers(&self, f: &mut Function<'_>, matrix: &Matrix) -> Value {
         let bytes = &matrix.weights;
-        if matrix.format != Format::Int4 {
+        if matrix.format != Format::Int4 || bytes.ty.element == ElementType::I4 {
             return bytes.clone();
         }
         let &[rows, groups, _] = bytes.dims() else { unreachable!("groups have 3 dims") };
@@ -153,7 +155,7 @@ impl CudaTiles {
         };
         *body += &format!("%wide{number} = arith.{widen} %in{at} : {element} to f32\n");
         let Some(scales) = &matrix.scales else { return format!("%wide{number}") };
-        inputs.push((scales.clone(), "n,G"));
+        inputs.push((scales.clone(), shape.scales));
         // In this order: the compiler takes a product of weight and activation first for a
         // contraction, and loses the tiles.
         *body += &format!(
@@ -165,24 +167,34 @@ impl CudaTiles {
     }
 }
 
-/// How loops walk along the columns of a matrix.
+/// How loops walk along the columns of a matrix, or of one for each of several pairs of a row, or of a block of
+/// rows, and an expert.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Columns {
     /// Whether in groups that share a scale.
     pub grouped: bool,
+    /// The loop over matrices, with a comma, where there are several.
+    pub pairs: &'static str,
     /// The loops of a row of activations.
     pub activations: &'static str,
     /// The loops of the weights.
     pub weights: &'static str,
+    /// The loops of their scales.
+    pub scales: &'static str,
 }
 
 impl Columns {
     /// Those of `matrix`.
     pub fn of(matrix: &Matrix) -> Self {
-        if matrix.format.is_quantised() {
-            Self { grouped: true, activations: "G,k", weights: "n,G,k" }
-        } else {
-            Self { grouped: false, activations: "k", weights: "n,k" }
-        }
+        let grouped = matrix.format.is_quantised();
+        let several = matrix.weights.dims().len() > 2 + usize::from(grouped);
+        let (pairs, scales) = if several { ("p,", "p,n,G") } else { ("", "n,G") };
+        let (activations, weights) = match (grouped, several) {
+            (false, false) => ("k", "n,k"),
+            (false, true) => ("k", "p,n,k"),
+            (true, false) => ("G,k", "n,G,k"),
+            (true, true) => ("G,k", "p,n,G,k"),
+        };
+        Self { grouped, pairs, activations, weights, scales }
     }
 }

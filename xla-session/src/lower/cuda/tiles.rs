@@ -59,6 +59,8 @@ impl Loop {
 /// A product of `rows` rows of activations with `outputs` rows of weights.
 pub(super) struct Product {
     pub format: Format,
+    /// How many of these there are, each with a matrix and maybe rows of its own; `None` of one by itself.
+    pub pairs: Option<usize>,
     pub rows: usize,
     pub outputs: usize,
     pub columns: usize,
@@ -92,31 +94,19 @@ impl CudaTiles {
     /// For loops (n, k), or (n, G, k) over groups of quantised columns, with the rows of activations
     /// outermost where there are several.
     pub(super) fn product_tiles(&self, product: &Product) -> Option<String> {
-        let Product { format, rows, outputs, columns, sums } = *product;
-        if !self.tiled {
-            return None;
-        }
+        let Product { format, pairs, rows, outputs, columns, sums } = *product;
+        let (mut along, steps) = self.along(format, columns)?;
         let grouped = format.is_quantised();
-        // Along the columns, what a warp takes at a time, and how many steps the outer loop has.
-        let (mut along, steps) = if grouped {
-            let groups = columns.div_ceil(GROUP);
-            let all = WARP * COLUMNS / GROUP;
-            // Fewer groups: smaller vectors, so that all threads have some.
-            let at_once = [all, all / 2, all / 4].into_iter().find(|n| divides(*n, groups))?;
-            let vector = GROUP * at_once / WARP;
-            (vec![Loop::reduction(at_once, 1), Loop::reduction(GROUP / vector, vector)], groups)
-        } else {
-            // 16 bytes, or what divides the columns.
-            let widest = if format == Format::F32 { COLUMNS / 2 } else { COLUMNS };
-            let vectors = (0..4).map(|i| widest >> i).filter(|vector| *vector > 0);
-            let vector = vectors.into_iter().find(|vector| divides(WARP * vector, columns))?;
-            (vec![Loop::reduction(WARP, vector)], columns)
-        };
         let mut loops = Vec::new();
-        let mut workgroups = 1;
+        let mut workgroups = pairs.unwrap_or(1);
+        if pairs.is_some() {
+            loops.push(Loop::parallel(1, usize::from(rows > 1)));
+        }
         // Each activation that a thread loads meets so many weights.
         let most = match rows {
             1 => 1,
+            // Blocks of experts are many, and each reads its rows again for every so many weights.
+            _ if pairs.is_some() && (rows < ROWS || !grouped) => 8,
             ..=ROWS => 4,
             _ if grouped => 4,
             _ => 8,
@@ -140,6 +130,49 @@ impl CudaTiles {
         }
         loops.append(&mut along);
         Some(compilation_info(&loops))
+    }
+
+    /// For loops (n, p, k), or (n, p, G, k): a row that is the sum of `pairs` products.
+    pub(super) fn sum_of_products_tiles(
+        &self,
+        format: Format,
+        pairs: usize,
+        columns: usize,
+    ) -> Option<String> {
+        /// Warps of a workgroup, where columns and pairs have so many.
+        const WARPS: usize = 8;
+        let (mut along, steps) = self.along(format, columns)?;
+        let warps = [WARPS, WARPS / 2, WARPS / 4].into_iter().find(|n| divides(*n, pairs));
+        let warps = warps.unwrap_or(1);
+        if WARPS / warps > 1 && divides(WARPS / warps * along[0].reduction, steps) {
+            along[0].warps = WARPS / warps;
+            along[0].reduction *= WARPS / warps;
+        }
+        let of_pairs = Loop { workgroup: 0, reduction: warps, thread: 1, lanes: 1, warps };
+        let mut loops = vec![Loop::parallel(1, 0), of_pairs];
+        loops.append(&mut along);
+        Some(compilation_info(&loops))
+    }
+
+    /// Along columns, what a warp takes at a time, and how many steps the outer loop has.
+    fn along(&self, format: Format, columns: usize) -> Option<(Vec<Loop>, usize)> {
+        if !self.tiled {
+            return None;
+        }
+        if format.is_quantised() {
+            let groups = columns.div_ceil(GROUP);
+            let all = WARP * COLUMNS / GROUP;
+            // Fewer groups: smaller vectors, so that all threads have some.
+            let at_once = [all, all / 2, all / 4].into_iter().find(|n| divides(*n, groups))?;
+            let vector = GROUP * at_once / WARP;
+            let loops = [Loop::reduction(at_once, 1), Loop::reduction(GROUP / vector, vector)];
+            return Some((loops.into(), groups));
+        }
+        // 16 bytes, or what divides the columns.
+        let widest = if format == Format::F32 { COLUMNS / 2 } else { COLUMNS };
+        let vectors = (0..4).map(|i| widest >> i).filter(|vector| *vector > 0);
+        let vector = vectors.into_iter().find(|vector| divides(WARP * vector, columns))?;
+        Some((vec![Loop::reduction(WARP, vector)], columns))
     }
 
     /// Of the argmax of `rows` rows of `n` logits: the width of the parts that the first stage takes,

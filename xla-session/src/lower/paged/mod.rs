@@ -11,6 +11,7 @@
 //! of tokens.
 
 mod convolution;
+mod experts;
 mod function;
 mod graph;
 mod inputs;
@@ -18,13 +19,16 @@ mod kv_cache;
 mod matrix;
 mod model;
 mod rope;
+mod threads;
 
+pub(super) use self::experts::{Projection, Routed};
 pub(super) use self::function::Function;
 pub use self::graph::{Argument, Graph, Source};
 pub use self::inputs::Inputs;
 pub(super) use self::matrix::Matrix;
+pub(super) use self::threads::{sum, sum_named, threads};
 
-use checkpoint::architecture::{Attention, FeedForward, Layer, Norm, QkNorm};
+use checkpoint::architecture::{Attention, Experts, FeedForward, Layer, Norm, QkNorm};
 use checkpoint::config::ModelConfig;
 
 use crate::emit::builder::{Memory, Value};
@@ -51,6 +55,26 @@ pub(super) trait Parts {
         norm: Option<&Norm>,
         matrices: &[Matrix],
     ) -> Vec<Value>;
+
+    /// `x`, normed with `norm`, for several [products](Self::products); or as it is, with the norm, where those
+    /// would rather apply it.
+    fn normed_for_several<'a>(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        norm: Option<&'a Norm>,
+    ) -> (Value, Option<&'a Norm>);
+
+    /// What the experts that rows have chosen make of `x`, `[rows, columns]`, normed with `norm` if there is one:
+    /// the sum of each row's, times their shares.
+    fn experts(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        norm: Option<&Norm>,
+        mixture: &Experts,
+        routed: &Routed,
+    ) -> Value;
 
     /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. The caller keeps indices
     /// within the table.
@@ -105,7 +129,7 @@ pub(super) fn weight_of_head(head: &str, attention: &Attention) -> String {
 /// Whether there are graphs of a model, else why not.
 pub fn supports(config: &ModelConfig) -> Result<(), String> {
     let on_cpus = |layer: &Layer| {
-        matches!(layer.mlp, FeedForward::Experts(_))
+        matches!(&layer.mlp, FeedForward::Experts(it) if !has_graphs(it))
             || layer.mixer.state().is_some()
             || layer.mixer.latent().is_some()
             || layer.attention().is_some_and(|it| it.sinks.is_some() || it.gated)
@@ -113,12 +137,18 @@ pub fn supports(config: &ModelConfig) -> Result<(), String> {
     };
     if config.architecture.layers.iter().any(on_cpus) {
         return Err(format!(
-            "models with experts, latent attention, sinks, gates or norms of each head or states of sequences ({}) run \
-             on CPUs only for now: leave out the device, or take local-task",
+            "models with latent attention, sinks, gates or norms of each head, states of sequences, or experts with \
+             biases or in groups ({}) run on CPUs only for now: leave out the device, or take local-task",
             config.family.model_type()
         ));
     }
     Ok(())
+}
+
+/// Whether there are graphs of a mixture.
+fn has_graphs(mixture: &Experts) -> bool {
+    let linears = mixture.experts.iter().flat_map(|mlp| mlp.gate_up.iter().chain([&mlp.down]));
+    mixture.groups.is_none() && linears.into_iter().all(|linear| linear.bias.is_none())
 }
 
 /// Every weight that some of the graphs take, once.

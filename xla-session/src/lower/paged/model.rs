@@ -36,10 +36,13 @@ impl Function<'_> {
             let h = self.b.scaled(&h, *residual_scale);
             x = self.b.add(&x, &h);
             x = self.kept(x);
-            let FeedForward::Mlp(mlp) = mlp else { unreachable!("`supports` was asked") };
-            let h = match parallel {
-                true => self.mlp(mlp, &before, norm),
-                false => self.mlp(mlp, &x, mlp_norm.as_ref()),
+            let (read, norm) = match parallel {
+                true => (&before, norm),
+                false => (&x, mlp_norm.as_ref()),
+            };
+            let h = match mlp {
+                FeedForward::Mlp(mlp) => self.mlp(mlp, read, norm),
+                FeedForward::Experts(mixture) => self.experts(mixture, read, norm),
             };
             let h = self.normed_behind(h, output_norm.as_ref());
             let h = self.b.scaled(&h, *residual_scale);
@@ -142,7 +145,7 @@ impl Function<'_> {
     }
 
     /// The MLP of `x`, normed with `norm` if there is one.
-    fn mlp(&mut self, mlp: &Mlp, x: &Value, norm: Option<&Norm>) -> Value {
+    pub(super) fn mlp(&mut self, mlp: &Mlp, x: &Value, norm: Option<&Norm>) -> Value {
         let Mlp { gate_up, down, activation, learned } = mlp;
         let wide = down.inputs();
         let h = match &gate_up[..] {

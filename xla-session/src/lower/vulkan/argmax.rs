@@ -1,8 +1,8 @@
 //! The most likely tokens, on the device.
 
-use super::{VulkanTarget, threads};
+use super::VulkanTarget;
 use crate::emit::builder::{ElementType, Value};
-use crate::lower::paged::Function;
+use crate::lower::paged::{Function, threads};
 
 /// Threads that share the logits of a row.
 const SHARES: usize = 64;

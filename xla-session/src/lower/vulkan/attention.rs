@@ -7,10 +7,9 @@
 use checkpoint::architecture;
 use kernels::KV_BLOCK;
 
-use super::sum::sum;
-use super::{VulkanTarget, threads};
+use super::VulkanTarget;
 use crate::emit::builder::{DYNAMIC, ElementType, Memory, TensorType, Value, literal};
-use crate::lower::paged::{Function, Source};
+use crate::lower::paged::{Function, Source, sum, threads};
 
 /// What dispatches of an attention read.
 struct Read {
@@ -91,7 +90,7 @@ fn scores(
     &architecture::Attention { scale, cap, heads, kv_heads, .. }: &architecture::Attention,
 ) -> String {
     let width = queries.dims()[2];
-    let term = |i: usize| {
+    let term = |i: &str| {
         format!(
             "%query{i} = tensor.extract {}[%row, %h, %k{i}] : {}
              %key{i} = tensor.extract {}[%page, %slot, %kv_head, %k{i}] : {}

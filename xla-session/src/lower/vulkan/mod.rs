@@ -11,17 +11,17 @@
 
 mod argmax;
 mod attention;
+mod experts;
 mod norm;
 mod product;
-mod sum;
 mod target;
 
 pub use self::target::VulkanTarget;
 
-use checkpoint::architecture::{Attention, Norm, QkNorm};
+use checkpoint::architecture::{Attention, Experts, Norm, QkNorm};
 use checkpoint::config::ModelConfig;
 
-use super::paged::{Function, Graph, Graphs, Matrix, Parts};
+use super::paged::{Function, Graph, Graphs, Matrix, Parts, Routed};
 use crate::emit::WeightFormats;
 use crate::emit::builder::{Memory, Value};
 
@@ -63,14 +63,30 @@ impl Parts for VulkanTarget {
         norm: Option<&Norm>,
         matrices: &[Matrix],
     ) -> Vec<Value> {
-        let x = match norm {
-            Some(norm) => {
-                let x = self.norm(f, x, norm);
-                f.kept(x)
-            }
-            None => x.clone(),
-        };
+        let (x, _) = self.normed_for_several(f, x, norm);
         matrices.iter().map(|matrix| self.product(f, &x, matrix)).collect()
+    }
+
+    fn normed_for_several<'a>(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        norm: Option<&'a Norm>,
+    ) -> (Value, Option<&'a Norm>) {
+        let Some(norm) = norm else { return (x.clone(), None) };
+        let x = self.norm(f, x, norm);
+        (f.kept(x), None)
+    }
+
+    fn experts(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        _: Option<&Norm>,
+        mixture: &Experts,
+        routed: &Routed,
+    ) -> Value {
+        self.of_experts(f, x, mixture, routed)
     }
 
     fn gather(&self, f: &mut Function<'_>, table: &Matrix, indices: &Value) -> Value {
@@ -104,21 +120,4 @@ impl Parts for VulkanTarget {
     fn argmax(&self, f: &mut Function<'_>, logits: &Value) -> Value {
         self.most_likely(f, logits)
     }
-}
-
-/// The loop nest of one thread for each element of the result, whose place is `names` in `body`;
-/// `body` yields it.
-fn threads(f: &mut Function<'_>, names: &[&str], into: &Value, body: &str) -> Value {
-    let loops = names.join(",");
-    let indices = names.iter().enumerate();
-    let indices: String =
-        indices.map(|(at, name)| format!("%{name} = linalg.index {at} : index\n")).collect();
-    let nest = crate::emit::builder::Generic {
-        loops: &loops,
-        inputs: &[],
-        result: &loops,
-        body: &format!("{indices}{body}"),
-        config: None,
-    };
-    f.b.generic(&nest, into)
 }

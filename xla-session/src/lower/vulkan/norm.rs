@@ -3,10 +3,9 @@
 
 use checkpoint::architecture::{Attention, Norm, QkNorm};
 
-use super::sum::sum;
-use super::{VulkanTarget, threads};
+use super::VulkanTarget;
 use crate::emit::builder::{Value, literal};
-use crate::lower::paged::{Function, weight_of_head};
+use crate::lower::paged::{Function, sum, threads, weight_of_head};
 
 /// Threads that share the squares of a row.
 const SHARES: usize = 32;
@@ -117,7 +116,7 @@ impl VulkanTarget {
         }
         let key = norms.key.as_ref().unwrap_or(&norms.query);
         let [query, key] = [&norms.query, key].map(|norm| f.vector(&norm.weight));
-        let square = |i: usize| {
+        let square = |i: &str| {
             format!(
                 "%x{i} = tensor.extract {}[%m, %h, %k{i}] : {}
                  %term{i} = arith.mulf %x{i}, %x{i} : f32",

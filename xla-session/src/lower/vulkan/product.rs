@@ -2,21 +2,20 @@
 
 use kernels::GROUP;
 
-use super::sum::sum;
-use super::{VulkanTarget, threads};
+use super::VulkanTarget;
 use crate::emit::Format;
 use crate::emit::builder::{ElementType, Value};
-use crate::lower::paged::{Function, Matrix};
+use crate::lower::paged::{Function, Matrix, sum, threads};
 
 /// The planes of a weight matrix as threads read them.
-struct Planes {
+pub(super) struct Planes {
     weights: Value,
     scales: Option<Value>,
     format: Format,
 }
 
 impl Planes {
-    fn of(f: &mut Function<'_>, matrix: &Matrix) -> Self {
+    pub fn of(f: &mut Function<'_>, matrix: &Matrix) -> Self {
         let Matrix { weights, scales, format, .. } = matrix;
         let weights = match format {
             // Bits: few devices have arithmetic on them.
@@ -34,22 +33,22 @@ impl Planes {
         Self { weights, scales: scales.clone(), format: *format }
     }
 
-    /// Makes `%weight<i>` of row `row` and column `%k<i>`, f32.
-    fn element(&self, row: &str, i: usize) -> String {
+    /// Makes `%weight<i>` of row `row` and column `column`, f32.
+    pub fn element(&self, row: &str, column: &str, i: &str) -> String {
         let Self { weights: Value { name, ty }, scales, format } = self;
         match format {
             Format::F32 => {
-                return format!("%weight{i} = tensor.extract {name}[{row}, %k{i}] : {ty}");
+                return format!("%weight{i} = tensor.extract {name}[{row}, {column}] : {ty}");
             }
             Format::F16 => {
                 return format!(
-                    "%stored{i} = tensor.extract {name}[{row}, %k{i}] : {ty}
+                    "%stored{i} = tensor.extract {name}[{row}, {column}] : {ty}
                      %weight{i} = arith.extf %stored{i} : f16 to f32"
                 );
             }
             Format::Bf16 | Format::Bf16Rounded => {
                 return format!(
-                    "%stored{i} = tensor.extract {name}[{row}, %k{i}] : {ty}
+                    "%stored{i} = tensor.extract {name}[{row}, {column}] : {ty}
                      %low{i} = arith.extui %stored{i} : i16 to i32
                      %sixteen{i} = arith.constant 16 : i32
                      %bits{i} = arith.shli %low{i}, %sixteen{i} : i32
@@ -82,8 +81,8 @@ impl Planes {
         };
         format!(
             "%in_group{i} = arith.constant {GROUP} : index
-             %group{i} = arith.divui %k{i}, %in_group{i} : index
-             %within{i} = arith.remui %k{i}, %in_group{i} : index
+             %group{i} = arith.divui {column}, %in_group{i} : index
+             %within{i} = arith.remui {column}, %in_group{i} : index
              {integer}
              %scale_stored{i} = tensor.extract {}[{row}, %group{i}] : {}
              %scale{i} = arith.extf %scale_stored{i} : f16 to f32
@@ -98,33 +97,50 @@ impl VulkanTarget {
     pub(super) fn product(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
         let (rows, outputs) = (x.dims()[0], matrix.weights.dims()[0]);
         let planes = Planes::of(f, matrix);
-        let at_once = self.at_once(outputs, rows);
+        let term = |i: &str| {
+            format!(
+                "{}
+                 %x{i} = tensor.extract {}[%m, %k{i}] : {}
+                 %term{i} = arith.mulf %weight{i}, %x{i} : f32",
+                planes.element("%output", &format!("%k{i}"), i),
+                x.name,
+                x.ty,
+            )
+        };
+        self.summed(f, &[("m", rows)], outputs, matrix.columns, &term)
+    }
+
+    /// Sums of `extent` terms, which `term` writes for the loops of `outer` and for `%output`, one of `outputs`;
+    /// `[outer.., outputs]`.
+    pub(super) fn summed(
+        &self,
+        f: &mut Function<'_>,
+        outer: &[(&str, usize)],
+        outputs: usize,
+        extent: usize,
+        term: &dyn Fn(&str) -> String,
+    ) -> Value {
+        let (mut names, mut dims): (Vec<_>, Vec<_>) = outer.iter().copied().unzip();
+        names.push("n");
+        let at_once = self.at_once(outputs, dims.iter().product());
         let mut parts = Vec::new();
         for first in (0..outputs).step_by(at_once) {
             let many = at_once.min(outputs - first);
-            let term = |i: usize| {
-                format!(
-                    "{}
-                     %x{i} = tensor.extract {}[%m, %k{i}] : {}
-                     %term{i} = arith.mulf %weight{i}, %x{i} : f32",
-                    planes.element("%row", i),
-                    x.name,
-                    x.ty,
-                )
-            };
             let body = format!(
                 "%first = arith.constant {first} : index
-                 %row = arith.addi %first, %n : index
+                 %output = arith.addi %first, %n : index
                  {}
                  linalg.yield %total : f32",
-                sum(matrix.columns, &term)
+                sum(extent, term)
             );
-            let into = f.b.empty(&[rows, many], None);
-            parts.push(threads(f, &["m", "n"], &into, &body));
+            dims.push(many);
+            let into = f.b.empty(&dims, None);
+            dims.pop();
+            parts.push(threads(f, &names, &into, &body));
         }
         match &parts[..] {
             [_] => parts.remove(0),
-            parts => f.joined(parts, 1),
+            parts => f.joined(parts, outer.len()),
         }
     }
 
@@ -137,10 +153,9 @@ impl VulkanTarget {
              linalg.yield %weight0 : f32",
             indices.name,
             indices.ty,
-            planes.element("%row", 0),
+            planes.element("%row", "%k", "0"),
         );
         let into = f.b.empty(&[indices.dims()[0], table.columns], None);
-        // The column has the name of an index of a sum.
-        threads(f, &["m", "k0"], &into, &body)
+        threads(f, &["m", "k"], &into, &body)
     }
 }
