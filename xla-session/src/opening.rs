@@ -26,7 +26,7 @@ pub struct Tuning {
     pub cuda_graphs: bool,
     /// The same of devices of Vulkan.
     pub vulkan_graphs: bool,
-    /// Rows of the only graphs of GPUs, 8 at least; `None` are all that there are.
+    /// Rows of the only graphs of GPUs, 8 at least but for steps of few rows; `None` are all that there are.
     pub gpu_rows: Option<usize>,
 }
 
