@@ -19,7 +19,7 @@ mod tiles;
 
 pub use self::tiles::CudaTiles;
 
-use checkpoint::architecture::{Attention, Experts, Norm, QkNorm};
+use checkpoint::architecture::{Attention, FeedForward, Layer, Experts, Norm, QkNorm};
 use checkpoint::config::ModelConfig;
 use kernels::{Format, KV_BLOCK};
 
@@ -38,11 +38,18 @@ pub const HEAD_ROWS: [usize; 3] = [1, 8, 32];
 
 /// Every graph of a model, which has to be one that [`supports`](super::paged::supports) says there are.
 pub fn graphs(config: &ModelConfig, formats: &WeightFormats, tiles: &CudaTiles) -> Vec<Graph> {
-    let mut attentions = config.architecture.layers.iter().filter_map(|layer| layer.attention());
-    let on_tensor_cores = formats.default == Format::Bf16Rounded
-        && attentions.all(|it| CudaTiles::has_prompts_of(it.head_dim));
-    let prompts = if on_tensor_cores { &PROMPT_ROWS[..] } else { &[] };
+    let prompts = if has_prompts(config, formats) { &PROMPT_ROWS[..] } else { &[] };
     Graphs { config, formats, parts: tiles }.all(&STEP_ROWS, prompts, &HEAD_ROWS)
+}
+
+/// Whether there are graphs of prompts: where activations may be rounded, and all of a layer that takes long is on the
+/// tensor cores. Experts are not.
+fn has_prompts(config: &ModelConfig, formats: &WeightFormats) -> bool {
+    let on_tensor_cores = |layer: &Layer| {
+        matches!(layer.mlp, FeedForward::Mlp(_))
+            && layer.attention().is_none_or(|it| CudaTiles::has_prompts_of(it.head_dim))
+    };
+    formats.default == Format::Bf16Rounded && config.architecture.layers.iter().all(on_tensor_cores)
 }
 
 /// The graph of a step of `rows` rows.
