@@ -240,6 +240,43 @@ fn what_is_not_a_number_reaches_nobody_else() {
     check_what_is_not_a_number("llama-mha-f32", &options(Precision::Stored));
 }
 
+/// Graphs of prompts round activations, and others do not: what they leave is near to what rows of the others leave, where
+/// a prompt begins, goes on behind other rows, ends within a page, and fills whole graphs; windows, and queries that
+/// share a head of keys.
+#[test]
+fn prompts_on_tensor_cores_are_near_to_rows_that_round_nothing() {
+    /// Of the largest logit.
+    const MOST: f32 = 0.02;
+    let fixture = fixtures::named("gemma2-mqa-uncapped-f16");
+    let mut engine = streams::engine(&fixture, 40, &options(Precision::Bf16));
+    let case = &fixture.cases[3];
+    let mut logits = |pieces: &[usize]| -> Vec<f32> {
+        let mut sequence = engine.sequence();
+        let (mut left, mut last) = (&case.prompt[..], Vec::new());
+        for &rows in pieces {
+            let (piece, rest) = left.split_at(rows);
+            let run = Run { sequence: &mut sequence, tokens: piece, want: Want::Logits };
+            let [Output::Logits(of_last)] = &engine.step(&mut [run]).unwrap()[..] else {
+                panic!("logits were wanted");
+            };
+            (left, last) = (rest, of_last.clone());
+        }
+        assert!(left.is_empty());
+        last
+    };
+    let exact = logits(&[30; 10]);
+    let off = |actual: &[f32], expected: &[f32]| {
+        let scale = expected.iter().fold(0f32, |max, it| max.max(it.abs()));
+        let errors = actual.iter().zip(expected).map(|(a, e)| (a - e).abs() / scale);
+        errors.fold(0.0, f32::max)
+    };
+    assert!(off(&exact, &case.logits) < MOST, "weights in bf16: {}", off(&exact, &case.logits));
+    for pieces in [&[300][..], &[256, 44], &[30, 30, 40, 200], &[1, 250, 49]] {
+        let off = off(&logits(pieces), &exact);
+        assert!(off > 0.0 && off < MOST, "{pieces:?}: {off}");
+    }
+}
+
 /// Compiles every graph of `config` for `architecture`.
 fn compile(config: &ModelConfig, formats: &WeightFormats, architecture: &str, name: &str) {
     let options = SessionOptions { cache_dir: Some(shared_cache()), ..SessionOptions::default() };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Builder, DYNAMIC, ElementType, Index, TensorType, Value, join, list};
+use super::{Builder, TensorType, Value, join, list};
 
 /// Memory of a length that only the caller of a function knows: bytes outside of dispatches; inside, a
 /// tensor that reaches further than anybody will look.
@@ -96,6 +96,13 @@ impl Builder {
         Workgroups { name, reads: loaded, memory: of_memory, ty: memory.ty.clone(), target }
     }
 
+    /// `value`, with which the dispatch that makes it ends.
+    pub fn apart(&mut self, value: &Value) -> Value {
+        let Value { name, ty } = value;
+        let text = format_args!("iree_tensor_ext.compute_barrier.start {name} : {ty} -> {ty}");
+        self.op(&ty.dims, ty.element, text)
+    }
+
     /// All of the memory of a dispatch.
     pub fn memory_of(&mut self, dispatch: &Workgroups) -> Value {
         let dims = &dispatch.ty.dims;
@@ -125,48 +132,6 @@ impl Builder {
                 TensorType::new(dims, element)
             ),
         )
-    }
-
-    /// The same of memory whose first extent is `count`, all of which is read; `offsets` and `sizes` are of the others.
-    pub fn beginning_of_memory(
-        &mut self,
-        dispatch: &Workgroups,
-        count: &Index,
-        offsets: &[usize],
-        sizes: &[usize],
-        dims: &[usize],
-    ) -> Value {
-        let (name, access) = &dispatch.memory;
-        let (count, element) = (self.materialise(count), dispatch.ty.element);
-        let of = |first: &str, others: &[usize]| {
-            join([first.to_owned()].into_iter().chain(others.iter().map(usize::to_string)))
-        };
-        self.op(
-            dims,
-            element,
-            format_args!(
-                "iree_tensor_ext.dispatch.tensor.load {name}, offsets = [{}], sizes = [{}], strides = \
-                 {} : {access} -> {}",
-                of("0", offsets),
-                of(&count, sizes),
-                list(&vec![1; sizes.len() + 1]),
-                TensorType::new(dims, element)
-            ),
-        )
-    }
-
-    /// `value`, whose first extent is `count`, as memory that is no longer than `most` inside of dispatches.
-    pub fn as_memory(&mut self, value: &Value, count: &Index, most: usize) -> Memory {
-        let mut ty = value.ty.clone();
-        ty.dims[0] = most;
-        let bytes = self.index_mul(count, ty.bytes() / most);
-        let [count, bytes] = [count, &bytes].map(|it| self.materialise(it));
-        let text = format!(
-            "flow.tensor.bitcast {} : {}{{{count}}} -> tensor<?xi8>{{{bytes}}}",
-            value.name, value.ty
-        );
-        let Value { name, .. } = self.op(&[DYNAMIC], ElementType::I8, text);
-        Memory { name, bytes, ty }
     }
 
     /// Ends a dispatch that makes `result`.

@@ -39,6 +39,18 @@ impl Builder {
         self.op(&[], ty.element, format_args!("tensor.extract {name}[{index}] : {ty}"))
     }
 
+    /// The first `count` elements of `a`, which has one dimension.
+    pub fn first(&mut self, a: &Value, count: &Index) -> Value {
+        let count = self.materialise(count);
+        let Value { name, ty } = a;
+        let first = TensorType::new(&[DYNAMIC], ty.element);
+        self.op(
+            &first.dims,
+            ty.element,
+            format_args!("tensor.extract_slice {name}[0] [{count}] [1] : {ty} to {first}"),
+        )
+    }
+
     /// The name of `bytes` bytes of a buffer, from `at` on.
     pub fn part_of_buffer(&mut self, buffer: &str, at: usize, bytes: usize) -> String {
         let [at, bytes] = [at, bytes].map(|n| self.materialise(&n.into()));
@@ -72,12 +84,6 @@ impl Builder {
     pub fn index_div(&mut self, name: &str, by: usize) -> String {
         let by = self.materialise(&by.into());
         self.index_op(format_args!("arith.divui {name}, {by} : index")).0
-    }
-
-    /// `index` and `more`.
-    pub fn index_add(&mut self, index: &Index, more: usize) -> Index {
-        let (index, more) = (self.materialise(index), self.materialise(&more.into()));
-        self.index_op(format_args!("arith.addi {index}, {more} : index"))
     }
 
     /// `index` divided by `by`, rounded up.

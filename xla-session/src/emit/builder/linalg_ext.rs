@@ -13,6 +13,8 @@ pub struct Attention<'a> {
     pub inputs: [(&'a Value, &'a str); 4],
     /// The loops that index the result.
     pub result: &'a str,
+    /// The type of its elements.
+    pub element: ElementType,
     /// What scores are multiplied by, an MLIR literal.
     pub scale: &'a str,
     /// What they stay below then, as `cap * tanh(score / cap)`.
@@ -77,7 +79,7 @@ impl Builder {
 
     /// The attention of `dims`.
     pub fn attention(&mut self, attention: &Attention<'_>, dims: &[usize]) -> Value {
-        let into = self.empty(dims, None);
+        let into = self.empty_of(attention.element, dims, None);
         let scale = self.op(
             &[],
             ElementType::F32,
@@ -124,6 +126,6 @@ impl Builder {
             into.ty,
             into.ty,
         );
-        self.op(dims, ElementType::F32, text)
+        self.op(dims, attention.element, text)
     }
 }

@@ -10,7 +10,8 @@ use kernels::KV_BLOCK;
 use super::CudaTiles;
 use super::tiles::AttentionShape;
 use crate::emit::builder::{
-    Attention, DYNAMIC, ElementType, Gather, Generic, Memory, TensorType, Value, literal,
+    Attention, DYNAMIC, ElementType, Gather, Generic, Memory, TensorType, Value, Workgroups,
+    literal,
 };
 use crate::lower::paged::{Function, Source};
 
@@ -96,7 +97,7 @@ impl CudaTiles {
                 at(loops, "s"),
                 positions.name,
                 positions.ty,
-                seen_body(window),
+                seen_body("%query", window),
             )
         };
         let body = format!("{}\nlinalg.yield %seen : i1", seen(&token));
@@ -115,10 +116,7 @@ impl CudaTiles {
             seen(&key)
         );
         let [keys, values] = [0, kv_heads].map(|first| {
-            let (_, dims) = some(&[("p", cache.ty.dims[0]), s, h, ("d", width)]);
-            let offsets = [0, 0, first, 0];
-            let sizes = [cache.ty.dims[0], KV_BLOCK, kv_heads, width];
-            let half = f.b.part_of_memory(&dispatch, &offsets, &sizes, &dims);
+            let half = half_of_pages(f, &dispatch, cache, first, kv_heads);
             let into = f.b.empty_with(ElementType::F32, &of_pages, &used);
             let gathered = f.b.gather(&Gather { from: &half, indices: &numbers, into: &into });
             let nest = Generic {
@@ -136,6 +134,7 @@ impl CudaTiles {
                 loops: &loops,
                 inputs: [(q, &query), (&keys, &key), (&values, &value), (&mask, &token)],
                 result: &result,
+                element: ElementType::F32,
                 scale: &literal(scale),
                 cap,
                 attributes: &self.attention_tiles(&shape),
@@ -147,8 +146,7 @@ impl CudaTiles {
     }
 
     /// The same of rows that follow each other in one sequence, on the tensor cores: queries, keys, values and shares
-    /// in f16, as the compiler (3.13.0) would round each number to bf16 by ten instructions. Rows that are padding
-    /// stand where the last one does.
+    /// in bf16. Rows that are padding stand where the last one does.
     fn prompt_attends(
         &self,
         f: &mut Function<'_>,
@@ -168,21 +166,19 @@ impl CudaTiles {
         let (value, _) = some(&[n, s, h, ("e", width)]);
         let (token, of_tokens) = some(&[r, n, s]);
 
-        let pages = self.pages_in_order(f, cache);
-        let q = f.b.convert(queries, ElementType::F16);
+        let q = f.b.convert(queries, ElementType::Bf16);
         let q = f.b.reshape(&q, &dims);
-        let positions = f.input(Source::Positions);
-        let ty = TensorType::new(&dims, ElementType::F32);
-        let dispatch = f.b.begin_reading(&[&positions, &q], &pages, ty);
-        let [positions, q] = &dispatch.reads[..] else { unreachable!("as many as outside") };
+        let [positions, used, pages] =
+            [Source::Positions, Source::Used, Source::Pages].map(|source| f.input(source));
+        let ty = TensorType::new(&dims, ElementType::Bf16);
+        let dispatch = f.b.begin_reading(&[&positions, &used, &pages, &q], cache, ty);
+        let [positions, used, pages, q] = &dispatch.reads[..] else {
+            unreachable!("as many as outside")
+        };
+        let used = f.b.element_at(used, &0.into());
+        let used = f.b.index_cast(&used.name);
         let last = f.b.element_at(positions, &(rows - 1).into());
-        let last = f.b.index_cast(&last.name);
-        let tokens = f.b.index_add(&last, 1);
-        let used = f.b.index_ceil_div(&tokens, KV_BLOCK);
-        let [keys, values] = [0, kv_heads].map(|first| {
-            let sizes = [KV_BLOCK, kv_heads, width];
-            f.b.beginning_of_memory(&dispatch, &used, &[0, first, 0], &sizes, &of_pages)
-        });
+        let numbers = f.b.first(pages, &used);
 
         let body = format!(
             "%row = linalg.index {} : index
@@ -196,18 +192,47 @@ impl CudaTiles {
             at(&token, "s"),
             positions.name,
             positions.ty,
-            seen_body(window),
+            seen_body("%query", window),
         );
         let nest =
             Generic { loops: &token, inputs: &[], result: &token, body: &body, config: None };
         let into = f.b.empty_with(ElementType::I1, &of_tokens, &used);
         let mask = f.b.generic(&nest, &into);
+
+        // As above: what lies behind the last row may be NaN.
+        let body = format!(
+            "%n = linalg.index {} : index
+             %s = linalg.index {} : index
+             {}
+             %zero = arith.constant 0.0 : f32
+             %own = arith.select %seen, %in0, %zero : f32
+             %rounded = arith.truncf %own : f32 to bf16
+             linalg.yield %rounded : bf16",
+            at(&key, "n"),
+            at(&key, "s"),
+            seen_body(&last.name, None),
+        );
+        let [keys, values] = [0, kv_heads].map(|first| {
+            let half = half_of_pages(f, &dispatch, cache, first, kv_heads);
+            let into = f.b.empty_with(ElementType::F32, &of_pages, &used);
+            let gathered = f.b.gather(&Gather { from: &half, indices: &numbers, into: &into });
+            let nest = Generic {
+                loops: &key,
+                inputs: &[(&gathered, &key)],
+                result: &key,
+                body: &body,
+                config: None,
+            };
+            let into = f.b.empty_with(ElementType::Bf16, &of_pages, &used);
+            f.b.generic(&nest, &into)
+        });
         let shape = AttentionShape { rows, kv_heads, group, width, block: KV_BLOCK };
         let mixed = f.b.attention(
             &Attention {
                 loops: &loops,
                 inputs: [(q, &query), (&keys, &key), (&values, &value), (&mask, &token)],
                 result: &result,
+                element: ElementType::Bf16,
                 scale: &literal(scale),
                 cap,
                 attributes: &self.prompt_attention_tiles(&shape),
@@ -215,47 +240,22 @@ impl CudaTiles {
             &dims,
         );
         let mixed = f.b.end_reading(dispatch, &mixed);
+        let mixed = f.b.convert(&mixed, ElementType::F32);
         f.b.reshape(&mixed, &[rows, heads * width])
     }
+}
 
-    /// The pages of a prompt's sequence, one behind the other, in f16: `[pages, 64, 2 * kv_heads, head_dim]`. What lies
-    /// behind its last row, which may be anything, is zero.
-    fn pages_in_order(&self, f: &mut Function<'_>, cache: &Memory) -> Memory {
-        let used = f.argument(Source::Used, TensorType::new(&[], ElementType::I32));
-        let used = f.b.index_cast(&used.name);
-        let [positions, pages] = [Source::Positions, Source::Pages].map(|source| f.input(source));
-        let from = f.cache_as_pages(cache);
-        let &[_, block, heads, width] = from.dims() else { unreachable!("pages have 4 dims") };
-        let body = format!(
-            "%n = linalg.index 0 : index
-             %s = linalg.index 1 : index
-             %head = linalg.index 2 : index
-             %column = linalg.index 3 : index
-             %number = tensor.extract {}[%n] : {}
-             %page = arith.index_cast %number : i32 to index
-             %kept = tensor.extract {}[%page, %s, %head, %column] : {}
-             %end = arith.constant {} : index
-             %query = tensor.extract {}[%end] : {}
-             {}
-             %zero = arith.constant 0.0 : f32
-             %own = arith.select %seen, %kept, %zero : f32
-             %rounded = arith.truncf %own : f32 to f16
-             linalg.yield %rounded : f16",
-            pages.name,
-            pages.ty,
-            from.name,
-            from.ty,
-            f.rows - 1,
-            positions.name,
-            positions.ty,
-            seen_body(None),
-        );
-        let into = f.b.empty_with(ElementType::F16, &[DYNAMIC, block, heads, width], &used);
-        let nest =
-            Generic { loops: "n,s,h,d", inputs: &[], result: "n,s,h,d", body: &body, config: None };
-        let in_order = f.b.generic(&nest, &into);
-        f.b.as_memory(&in_order, &used, cache.ty.dims[0])
-    }
+/// The keys of the pages of a layer, or from `first` on the values, as a dispatch reads them.
+fn half_of_pages(
+    f: &mut Function<'_>,
+    dispatch: &Workgroups,
+    cache: &Memory,
+    first: usize,
+    kv_heads: usize,
+) -> Value {
+    let &[pages, block, _, width] = &cache.ty.dims[..] else { unreachable!("pages have 4 dims") };
+    let (_, dims) = some(&[("p", pages), ("s", block), ("h", kv_heads), ("d", width)]);
+    f.b.part_of_memory(dispatch, &[0, 0, first, 0], &[pages, block, kv_heads, width], &dims)
 }
 
 /// The loops that have more than one step, and their extents: nothing folds others inside a dispatch.
@@ -270,14 +270,14 @@ fn at(loops: &str, name: &str) -> usize {
     loops.split(',').position(|it| it == name).expect("one of the loops")
 }
 
-/// Decides whether a query at position `%query`, an i32, sees token `%s` of page `%n`: `%seen`.
-fn seen_body(window: Option<usize>) -> String {
+/// Decides whether a query at position `query`, an i32, sees token `%s` of page `%n`: `%seen`.
+fn seen_body(query: &str, window: Option<usize>) -> String {
     let seen = match window {
-        None => "%seen = arith.cmpi sle, %key, %query : i32".to_string(),
+        None => format!("%seen = arith.cmpi sle, %key, {query} : i32"),
         Some(window) => format!(
-            "%past = arith.cmpi sle, %key, %query : i32
+            "%past = arith.cmpi sle, %key, {query} : i32
              %window = arith.constant {window} : i32
-             %oldest = arith.subi %query, %window : i32
+             %oldest = arith.subi {query}, %window : i32
              %recent = arith.cmpi sgt, %key, %oldest : i32
              %seen = arith.andi %past, %recent : i1"
         ),

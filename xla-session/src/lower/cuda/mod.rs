@@ -19,7 +19,7 @@ mod tiles;
 
 pub use self::tiles::CudaTiles;
 
-use checkpoint::architecture::{Attention, FeedForward, Layer, Experts, Norm, QkNorm};
+use checkpoint::architecture::{Attention, Experts, FeedForward, Layer, Norm, QkNorm};
 use checkpoint::config::ModelConfig;
 use kernels::{Format, KV_BLOCK};
 

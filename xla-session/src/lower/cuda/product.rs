@@ -80,7 +80,7 @@ impl CudaTiles {
             return f.b.dot(&x, &matrix.weights, [&[], &[]], [&[1], &[1]]);
         };
         let zero = f.b.fill("0.0", &[rows, outputs], None);
-        f.b.generic(
+        let product = f.b.generic(
             &Generic {
                 loops: "m,n,k",
                 inputs: &[(&x, "m,k"), (&matrix.weights, "n,k")],
@@ -93,7 +93,9 @@ impl CudaTiles {
                 config: Some(config),
             },
             &zero,
-        )
+        );
+        // What follows, in the same dispatch, would have the compiler (3.13.0) keep 128 by 128 results in local memory.
+        f.b.apart(&product)
     }
 
     /// The weights in f32, in the shape in which they are multiplied: the compiler widens them in the

@@ -91,7 +91,7 @@ impl CudaTiles {
             let warps_of: Vec<_> = (0..n - 1).chain([product, n + 1, n + 2]).collect();
             format!(
                 "{name}_attrs = {{attention_{name}_matmul, lowering_config = #iree_gpu.lowering_config<{{\
-                 mma_kind = #iree_gpu.mma_layout<NV_MMA_SYNC_F32_16x8x16_F16>, {}, \
+                 mma_kind = #iree_gpu.mma_layout<NV_MMA_SYNC_F32_16x8x16_BF16>, {}, \
                  subgroup_basis = [{:?}, {warps_of:?}]}}>}}",
                 operands(promoted),
                 after(1, n - 2, &[WARPS, 1, 1, 1, 1]),
