@@ -51,7 +51,9 @@ impl BatcherOptions {
     /// Steps of as many rows as `engine` takes.
     pub fn of(engine: &Engine) -> Self {
         let mut options = Self::default();
-        options.scheduler.rows = engine.rows();
+        let SchedulerOptions { rows, most_running, .. } = &mut options.scheduler;
+        *rows = engine.rows();
+        *most_running = (*most_running).min(*rows);
         options
     }
 }

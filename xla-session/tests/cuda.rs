@@ -241,13 +241,24 @@ fn what_is_not_a_number_reaches_nobody_else() {
 }
 
 /// Graphs of prompts round activations, and others do not: what they leave is near to what rows of the others leave, where
-/// a prompt begins, goes on behind other rows, ends within a page, and fills whole graphs; windows, and queries that
-/// share a head of keys.
+/// a prompt begins, goes on behind other rows, ends within a page, and fills whole graphs; of one head of keys with
+/// windows, and of several.
 #[test]
 fn prompts_on_tensor_cores_are_near_to_rows_that_round_nothing() {
+    for name in ["gemma2-mqa-uncapped-f16", "gemma-gqa-bf16"] {
+        check_prompts_in_bf16(name);
+    }
+}
+
+fn check_prompts_in_bf16(name: &str) {
     /// Of the largest logit.
     const MOST: f32 = 0.02;
-    let fixture = fixtures::named("gemma2-mqa-uncapped-f16");
+    let off = |actual: &[f32], expected: &[f32]| {
+        let scale = expected.iter().fold(0f32, |max, it| max.max(it.abs()));
+        let errors = actual.iter().zip(expected).map(|(a, e)| (a - e).abs() / scale);
+        errors.fold(0.0, f32::max)
+    };
+    let fixture = fixtures::named(name);
     let mut engine = streams::engine(&fixture, 40, &options(Precision::Bf16));
     let case = &fixture.cases[3];
     let mut logits = |pieces: &[usize]| -> Vec<f32> {
@@ -256,25 +267,31 @@ fn prompts_on_tensor_cores_are_near_to_rows_that_round_nothing() {
         for &rows in pieces {
             let (piece, rest) = left.split_at(rows);
             let run = Run { sequence: &mut sequence, tokens: piece, want: Want::Logits };
-            let [Output::Logits(of_last)] = &engine.step(&mut [run]).unwrap()[..] else {
-                panic!("logits were wanted");
-            };
+            let outputs = engine.step(&mut [run]).unwrap();
+            let [Output::Logits(of_last)] = &outputs[..] else { panic!("{outputs:?}") };
             (left, last) = (rest, of_last.clone());
         }
         assert!(left.is_empty());
         last
     };
     let exact = logits(&[30; 10]);
-    let off = |actual: &[f32], expected: &[f32]| {
-        let scale = expected.iter().fold(0f32, |max, it| max.max(it.abs()));
-        let errors = actual.iter().zip(expected).map(|(a, e)| (a - e).abs() / scale);
-        errors.fold(0.0, f32::max)
-    };
-    assert!(off(&exact, &case.logits) < MOST, "weights in bf16: {}", off(&exact, &case.logits));
+    let weights = off(&exact, &case.logits);
+    assert!(weights < MOST, "{name}: weights in bf16: {weights}");
     for pieces in [&[300][..], &[256, 44], &[30, 30, 40, 200], &[1, 250, 49]] {
-        let off = off(&logits(pieces), &exact);
-        assert!(off > 0.0 && off < MOST, "{pieces:?}: {off}");
+        let distance = off(&logits(pieces), &exact);
+        assert!(distance > 0.0 && distance < MOST, "{name}, {pieces:?}: {distance}");
     }
+
+    // Behind a row of somebody else, whose table is the first.
+    let (mut other, mut sequence) = (engine.sequence(), engine.sequence());
+    let runs = &mut [
+        Run { sequence: &mut other, tokens: &case.prompt[..1], want: Want::Nothing },
+        Run { sequence: &mut sequence, tokens: &case.prompt, want: Want::Logits },
+    ];
+    let outputs = engine.step(runs).unwrap();
+    let [Output::Nothing, Output::Logits(beside)] = &outputs[..] else { panic!("{outputs:?}") };
+    let distance = off(beside, &exact);
+    assert!(distance < MOST, "{name}, beside a row: {distance}");
 }
 
 /// Compiles every graph of `config` for `architecture`.

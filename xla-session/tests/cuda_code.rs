@@ -338,27 +338,44 @@ fn a_prompt_in_bf16_rounded() {
     check_prompt(&WeightFormats::all(Format::Bf16Rounded), true);
 }
 
-/// Where rows are of one sequence, attention is on them too. Each product has its own tiles.
+/// Where rows are of one sequence, attention is on them too. Each product has the tiles that give a GPU enough
+/// workgroups.
 #[test]
 fn a_prompt_of_one_sequence_in_bf16_rounded() {
     let formats = WeightFormats::all(Format::Bf16Rounded);
-    let graph = lower::prompt(&two_layers_of_1b(), &formats, &CudaTiles::new(), 1024);
+    let graph = lower::prompt(&two_layers_of_1b(), &formats, &CudaTiles::new(), 256);
     let compiled = Compiled::new(&graph, cuda::Target::SM_80);
-    let named = |part: &str| -> Vec<_> {
+    let multiplied = |part: &str| -> Vec<_> {
         let has = |kernel: &&String| kernel.split('(').next().unwrap().contains(part);
-        compiled.kernels.iter().filter(has).collect()
+        let kernels = compiled.kernels.iter().filter(has);
+        let mut counts: Vec<_> = kernels.map(|it| it.matches("mma.sync").count()).collect();
+        counts.sort_unstable();
+        counts
     };
-    let (attention, products) = (named("attention"), named("_matmul_like_"));
-    // Gate and up projection are one kernel.
-    assert_eq!((attention.len(), products.len()), (1, 4));
-    // 64 tokens and 64 columns for 16 queries; 64 by 64 results, 64 columns at a time.
-    assert_eq!(attention[0].matches("mma.sync").count(), 2 * 8 * 4);
-    for kernel in &products {
-        assert_eq!(kernel.matches("mma.sync").count(), 4 * 8 * 4, "{kernel}");
-    }
+    // 64 tokens and 64 columns for 16 queries.
+    assert_eq!(multiplied("attention"), [2 * 8 * 4]);
+    // 32 by 16, 32 by 32 and 64 by 64 results of a warp, the larger ones of half as many columns: down projection and
+    // that of attention, queries and keys and values, gate and up projection.
+    assert_eq!(multiplied("_matmul_like_"), [2 * 2 * 8, 2 * 2 * 8, 2 * 4 * 8, 4 * 8 * 4]);
     for kernel in &compiled.kernels {
         assert!(!kernel.contains(".local "), "{kernel}");
     }
+}
+
+/// Older tensor cores do not multiply bf16, and experts are not on them.
+#[test]
+fn graphs_of_prompts_are_for_tensor_cores() {
+    let formats = WeightFormats::all(Format::Bf16Rounded);
+    let graphs = |config: &ModelConfig, tiles: &CudaTiles| {
+        let graphs = lower::graphs(config, &formats, tiles);
+        let on_tensor_cores = graphs.iter().filter(|it| it.text.contains("NV_MMA_SYNC")).count();
+        (graphs.iter().filter(|it| it.of_prompt).count(), on_tensor_cores)
+    };
+    let (dense, new) = (two_layers_of_1b(), CudaTiles::new());
+    assert_eq!(graphs(&dense, &new), (2, 3));
+    assert_eq!(graphs(&dense, &new.clone().with_tensor_cores(false)), (0, 0));
+    let mixture = ModelConfig::from_dir(&fixtures::named("qwen3-moe-gqa-bf16").folder).unwrap();
+    assert_eq!(graphs(&mixture, &new).0, 0);
 }
 
 #[test]
@@ -450,6 +467,38 @@ fn check_fixture(fixture: &Fixture, target: cuda::Target, all_rows: &[usize]) {
 /// What `cargo xtask test --all` adds.
 mod long {
     use super::*;
+
+    /// With heads of every width that has them, on every architecture, one head of keys or as many as of queries.
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn prompts_of_one_sequence_compile_for_gpus() {
+        let formats = WeightFormats::all(Format::Bf16Rounded);
+        for (width, heads, kv_heads) in
+            [(16, 8, 1), (32, 8, 8), (64, 4, 2), (128, 8, 2), (256, 4, 1)]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let config = serde_json::json!({
+                "architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 512,
+                "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1,
+                "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": width,
+                "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 1e4,
+                "sliding_window": 100, "tie_word_embeddings": true, "hidden_act": "silu",
+            });
+            fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+            let config = ModelConfig::from_dir(folder.path()).unwrap();
+            for target in ARCHITECTURES {
+                for rows in lower::PROMPT_ROWS {
+                    let graph = lower::prompt(&config, &formats, &CudaTiles::new(), rows);
+                    let compiled = Compiled::new(&graph, target);
+                    let is_attention =
+                        |it: &&String| it.split('(').next().unwrap().contains("attention");
+                    let attention = compiled.kernels.iter().find(is_attention).unwrap();
+                    assert!(attention.contains("mma.sync"), "{width}: {attention}");
+                    assert!(!attention.contains(".local "), "{width}: {attention}");
+                }
+            }
+        }
+    }
 
     #[test]
     #[ignore = "long: cargo xtask test --all"]

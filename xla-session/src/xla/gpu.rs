@@ -48,6 +48,14 @@ impl GpuModel {
         Self { device, config, steps, heads, most_pages, weights, page_identity }
     }
 
+    /// Bytes of what dispatches leave to later ones, in the graph that leaves most.
+    fn kept_bytes(&self) -> usize {
+        let graphs = self.steps.iter().chain(&self.heads);
+        let arguments = graphs.flat_map(|(graph, _)| &graph.arguments);
+        let kept = arguments.filter(|it| it.source == Source::Kept).map(|it| it.ty.bytes());
+        kept.max().unwrap_or(1)
+    }
+
     /// Of each layer, bytes of a page.
     fn layer_pages(&self) -> impl Iterator<Item = usize> {
         let layers = self.config.architecture.layers.iter();
@@ -99,7 +107,8 @@ impl Loaded for GpuModel {
                 self.most_pages - 1
             )));
         }
-        let bytes = (all * self.page_bytes()) as u64;
+        // What dispatches leave to later ones is some hundred MB of a mixture.
+        let bytes = (all * self.page_bytes() + self.kept_bytes()) as u64;
         self.device.check_fits(bytes).map_err(iree(context.as_str()))?;
         let layer = |bytes| Pages::allocate(&self.device, all, bytes);
         let cache = self.layer_pages().map(layer).collect::<iree_rt::Result<_>>();
@@ -237,14 +246,11 @@ impl GpuExecutor {
         let numbers = || Buffer::allocate_in(device, rows * size_of::<i32>(), Memory::Host);
         let (wanted, picked) = (numbers()?, numbers()?);
         let logits = Buffer::allocate(device, rows * config.vocab_size * size_of::<f32>())?;
-        let graphs = steps.iter().chain(heads);
-        let arguments = graphs.flat_map(|(graph, _)| &graph.arguments);
-        let kept = arguments.filter(|it| it.source == Source::Kept).map(|it| it.ty.bytes()).max();
         let shared = Shared {
             model,
             cache: &cache,
             pages: pages + 1,
-            kept: Buffer::allocate(device, kept.unwrap_or(1))?,
+            kept: Buffer::allocate(device, model.kept_bytes())?,
             inputs: &inputs,
             hidden: &hidden,
             wanted: &wanted,
@@ -396,9 +402,10 @@ fn running(error: iree_rt::Error) -> Error {
 
 /// Which graphs run `rows` rows, one behind the other. Padding is computed too, but a pass over the weights costs about
 /// as much as eight rows: the last graph may be half empty, or one of the `small` smallest. `steps` has the rows of each.
-fn cut(mut rows: usize, steps: &[usize], small: usize) -> Vec<usize> {
+/// A rest of `rest` rows at most is left.
+fn cut(mut rows: usize, steps: &[usize], small: usize, rest: usize) -> Vec<usize> {
     let mut calls = Vec::new();
-    while rows > 0 {
+    while rows > rest {
         let holds = steps.iter().position(|&most| most >= rows);
         let full = steps.iter().rposition(|&most| most <= rows).unwrap_or(0);
         let which = holds.filter(|&it| it < small || 2 * rows > steps[it]).unwrap_or(full);
@@ -412,12 +419,13 @@ fn cut(mut rows: usize, steps: &[usize], small: usize) -> Vec<usize> {
 /// and others what is left between them. `steps` and `prompts` have the rows of the graphs; those of prompts are
 /// counted behind those of steps.
 fn calls(runs: &[usize], steps: &[usize], prompts: &[usize]) -> Vec<(usize, Range<usize>)> {
-    let several = runs.iter().filter(|rows| **rows > SHORT).count() > 1;
+    let is_middling = |rows: &&usize| (SHORT + 1..=SHORT_OF_SEVERAL).contains(rows);
+    let several = runs.iter().filter(is_middling).count() > 1;
     let short = if several { SHORT_OF_SEVERAL } else { SHORT };
     let (mut calls, mut from, mut end) = (Vec::new(), 0, 0);
     // All that is not yet in a call, by graphs of steps or of a prompt.
-    let mut until = |end: usize, graphs: &[usize], small: usize, before: usize| {
-        for which in cut(end - from, graphs, small) {
+    let mut until = |end: usize, graphs: &[usize], small: usize, rest: usize, before: usize| {
+        for which in cut(end - from, graphs, small, rest) {
             let rows = from..end.min(from + graphs[which]);
             from = rows.end;
             calls.push((before + which, rows));
@@ -425,12 +433,13 @@ fn calls(runs: &[usize], steps: &[usize], prompts: &[usize]) -> Vec<(usize, Rang
     };
     for &rows in runs {
         if rows > short && !prompts.is_empty() {
-            until(end, steps, SMALL, 0);
-            until(end + rows, prompts, 1, steps.len());
+            until(end, steps, SMALL, 0, 0);
+            // A short rest is with what comes behind it.
+            until(end + rows, prompts, 1, SHORT, steps.len());
         }
         end += rows;
     }
-    until(end, steps, SMALL, 0);
+    until(end, steps, SMALL, 0, 0);
     calls
 }
 
@@ -440,7 +449,7 @@ const SMALL: usize = 2;
 /// Rows of a run that is not worth a graph of a prompt.
 const SHORT: usize = 32;
 
-/// The same where there are several longer ones, which have a graph together.
+/// The same where there are several a little longer, which have a graph together.
 const SHORT_OF_SEVERAL: usize = 128;
 
 /// Most rows of a step, in as many calls as it takes, where no graph of a prompt takes more.
@@ -563,10 +572,10 @@ mod tests {
         let mixed = [(eight, 0..3), (long, 3..1003), (thirty_two, 1003..1035), (one, 1035..1036)];
         assert_eq!(of(&[1, 2, 1000, 32, 1]), mixed);
         assert_eq!(of(&[100, 100]), [(3, 0..200)]);
-        assert_eq!(
-            of(&[100, 200]),
-            [(2, 0..32), (2, 32..64), (2, 64..96), (eight, 96..100), (short, 100..300)]
-        );
+        assert_eq!(of(&[100, 200]), [(short, 0..100), (short, 100..300)]);
+        assert_eq!(of(&[257]), [(short, 0..256), (one, 256..257)]);
+        assert_eq!(of(&[260, 1]), [(short, 0..256), (eight, 256..261)]);
+        assert_eq!(of(&[796]), [(long, 0..796)]);
         // However many there are, all rows are run in order, and the hidden rows hold them with their padding.
         let all = [&steps[..], &prompts[..]].concat();
         for run in 1..=1024 {

@@ -64,6 +64,11 @@ impl Target {
     }
 }
 
+/// For a GPU that runs the code of `targets`.
+fn cuda_tiles(targets: &[cuda::Target]) -> CudaTiles {
+    CudaTiles::new().with_tensor_cores(targets.iter().any(|it| *it >= cuda::Target::SM_80))
+}
+
 /// What a model's graphs are made for.
 pub(super) struct Machine {
     /// How they are written.
@@ -105,7 +110,7 @@ impl Machine {
             })?;
             let targets = gpu.targets().map_err(iree("choosing what to compile for"))?;
             let codes = targets.iter().copied().map(Code::cuda).collect();
-            (Target::Cuda(CudaTiles::new()), codes)
+            (Target::Cuda(cuda_tiles(&targets)), codes)
         };
         let target = match target {
             Target::Cpu(_) if options.tuning.cuda_graphs => Target::Cuda(CudaTiles::portable()),
@@ -141,7 +146,7 @@ impl Machine {
     /// For an NVIDIA GPU that runs the code of `targets`, here or elsewhere.
     pub fn cuda(targets: &[cuda::Target]) -> Self {
         let codes = targets.iter().copied().map(Code::cuda).collect();
-        Self::new(Target::Cuda(CudaTiles::new()), codes)
+        Self::new(Target::Cuda(cuda_tiles(targets)), codes)
     }
 
     /// For a device of Vulkan, as it describes itself. Its graphs say what they are for.

@@ -26,12 +26,12 @@ impl CudaTiles {
         cache: &Memory,
         attention: &architecture::Attention,
     ) -> Value {
-        let &architecture::Attention { window, scale, cap, kv_heads, .. } = attention;
-        let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
-        let group = heads / kv_heads;
         if f.of_prompt {
             return self.prompt_attends(f, queries, cache, attention);
         }
+        let &architecture::Attention { window, scale, cap, kv_heads, .. } = attention;
+        let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
+        let group = heads / kv_heads;
         let (r, h, g) = (("r", rows), ("h", kv_heads), ("g", group));
         let (n, s) = (("n", DYNAMIC), ("s", KV_BLOCK));
         let (result, dims) = some(&[r, h, g, ("e", width)]);

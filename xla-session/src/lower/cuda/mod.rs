@@ -38,7 +38,8 @@ pub const HEAD_ROWS: [usize; 3] = [1, 8, 32];
 
 /// Every graph of a model, which has to be one that [`supports`](super::paged::supports) says there are.
 pub fn graphs(config: &ModelConfig, formats: &WeightFormats, tiles: &CudaTiles) -> Vec<Graph> {
-    let prompts = if has_prompts(config, formats) { &PROMPT_ROWS[..] } else { &[] };
+    let has_prompts = tiles.tensor_cores && has_prompts(config, formats);
+    let prompts = if has_prompts { &PROMPT_ROWS[..] } else { &[] };
     Graphs { config, formats, parts: tiles }.all(&STEP_ROWS, prompts, &HEAD_ROWS)
 }
 

@@ -37,7 +37,8 @@ impl CudaTiles {
                 && divides(it.columns, columns)
                 && rows / it.rows * (outputs / it.outputs) >= it.workgroups
         };
-        let Tile { rows, outputs, columns, .. } = TILES.iter().filter(|_| self.tiled).find(fits)?;
+        let Tile { rows, outputs, columns, .. } =
+            TILES.iter().filter(|_| self.tiled && self.tensor_cores).find(fits)?;
         let [m, n, k] = AT_ONCE;
         Some(format!(
             "#iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{{convert_acc_gemm, \

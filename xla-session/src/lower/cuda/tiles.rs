@@ -27,6 +27,8 @@ const MANY: usize = 1024;
 pub struct CudaTiles {
     /// Whether dispatches say their tiles; without them any compiler back end takes the graphs.
     pub(super) tiled: bool,
+    /// Whether tensor cores multiply bf16.
+    pub(super) tensor_cores: bool,
 }
 
 /// One loop of a nest in IREE's pipeline `VectorDistribute`.
@@ -81,14 +83,20 @@ pub(super) struct AttentionShape {
 }
 
 impl CudaTiles {
-    /// For every GPU that the compiler has a target for.
+    /// For GPUs whose tensor cores multiply bf16: of compute capability 8.0 and newer.
     pub fn new() -> Self {
-        Self { tiled: true }
+        Self { tiled: true, tensor_cores: true }
+    }
+
+    /// The same for GPUs that have such tensor cores or not.
+    #[must_use]
+    pub fn with_tensor_cores(self, tensor_cores: bool) -> Self {
+        Self { tensor_cores, ..self }
     }
 
     /// The same graphs without tiles: what they compute can be checked on any device.
     pub fn portable() -> Self {
-        Self { tiled: false }
+        Self { tiled: false, tensor_cores: true }
     }
 
     /// For loops (n, k), or (n, G, k) over groups of quantised columns, with the rows of activations

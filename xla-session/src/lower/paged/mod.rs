@@ -4,8 +4,8 @@
 //! A step takes the tokens of its rows to the residual stream behind the last layer; a
 //! head is for wanted rows of what a step left. Whatever differs from call to call lies in
 //! memory, tables of pages too. Rows behind those in use are padding, and write to a page that belongs to
-//! nobody. A graph of a prompt is that of a step whose rows are all of one sequence. Weights lie as in the checkpoint, row after row, and are widened where they are
-//! multiplied.
+//! nobody. A graph of a prompt is that of a step whose rows are all of one sequence. Weights lie as in the
+//! checkpoint, row after row, and are widened where they are multiplied.
 //!
 //! What a device does in a way of its own are `Parts`: products, norms, attention, the choice
 //! of tokens.
