@@ -26,7 +26,8 @@ pub struct Tuning {
     pub cuda_graphs: bool,
     /// The same of devices of Vulkan.
     pub vulkan_graphs: bool,
-    /// Rows of the only graphs of GPUs, 8 at least but for steps of few rows; `None` are all that there are.
+    /// Rows of the only graphs of GPUs but for one of prompts, 8 at least but for steps of at most 128 rows; `None` are all
+    /// that there are.
     pub gpu_rows: Option<usize>,
 }
 

@@ -56,9 +56,10 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
             let (config, formats) = (&found.config, &found.formats);
             let graphs = match options.tuning.gpu_rows {
                 None => lower::cuda::graphs(config, formats, tiles),
-                Some(rows) => [lower::cuda::step, lower::cuda::head]
-                    .map(|graph| graph(config, formats, tiles, rows))
-                    .into(),
+                Some(rows) => {
+                    let prompts = &lower::cuda::PROMPT_ROWS[..1];
+                    lower::cuda::some_graphs(config, formats, tiles, &[rows], prompts, &[rows])
+                }
             };
             open_on_gpu(found, options, graphs, |found, specs| {
                 let Target::Cuda(tiles) = &found.machine.target else { return None };

@@ -38,9 +38,21 @@ pub const HEAD_ROWS: [usize; 3] = [1, 8, 32];
 
 /// Every graph of a model, which has to be one that [`supports`](super::paged::supports) says there are.
 pub fn graphs(config: &ModelConfig, formats: &WeightFormats, tiles: &CudaTiles) -> Vec<Graph> {
+    some_graphs(config, formats, tiles, &STEP_ROWS, &PROMPT_ROWS, &HEAD_ROWS)
+}
+
+/// Those of steps, prompts and heads of so many rows.
+pub fn some_graphs(
+    config: &ModelConfig,
+    formats: &WeightFormats,
+    tiles: &CudaTiles,
+    steps: &[usize],
+    prompts: &[usize],
+    heads: &[usize],
+) -> Vec<Graph> {
     let has_prompts = tiles.tensor_cores && has_prompts(config, formats);
-    let prompts = if has_prompts { &PROMPT_ROWS[..] } else { &[] };
-    Graphs { config, formats, parts: tiles }.all(&STEP_ROWS, prompts, &HEAD_ROWS)
+    let prompts = if has_prompts { prompts } else { &[] };
+    Graphs { config, formats, parts: tiles }.all(steps, prompts, heads)
 }
 
 /// Whether there are graphs of prompts: where activations may be rounded, and all of a layer that takes long is on the
