@@ -473,9 +473,7 @@ mod long {
     #[ignore = "long: cargo xtask test --all"]
     fn prompts_of_one_sequence_compile_for_gpus() {
         let formats = WeightFormats::all(Format::Bf16Rounded);
-        for (width, heads, kv_heads) in
-            [(16, 8, 1), (32, 8, 8), (64, 4, 2), (128, 8, 2), (256, 4, 1)]
-        {
+        for (width, heads, kv_heads) in [(16, 8, 1), (32, 8, 8), (64, 4, 2)] {
             let folder = tempfile::tempdir().unwrap();
             let config = serde_json::json!({
                 "architectures": ["MistralForCausalLM"], "model_type": "mistral", "vocab_size": 512,
@@ -489,6 +487,7 @@ mod long {
             for target in ARCHITECTURES {
                 for rows in lower::PROMPT_ROWS {
                     let graph = lower::prompt(&config, &formats, &CudaTiles::new(), rows);
+                    eprintln!("{width}, {heads}, {kv_heads}, {rows} rows");
                     let compiled = Compiled::new(&graph, target);
                     let is_attention =
                         |it: &&String| it.split('(').next().unwrap().contains("attention");
