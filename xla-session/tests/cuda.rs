@@ -55,7 +55,8 @@ fn every_token_equals_the_reference_as_stored() {
 
 /// Biases and one head of keys, capped scores and norms on both sides, pairs of neighbours of half a head,
 /// convolutions, norms behind rotations, attention and MLP in parallel behind a layer norm, keys of other layers and
-/// inputs of each; by graphs of one number of rows.
+/// inputs of each, norms behind the parts, queries that grow with their position, MLPs without a gate, activations that
+/// have learned; by graphs of one number of rows.
 #[test]
 fn every_token_of_more_models_equals_the_reference_as_stored() {
     for name in [
@@ -66,6 +67,10 @@ fn every_token_of_more_models_equals_the_reference_as_stored() {
         "hunyuan-alpha-tied-gqa-bf16",
         "cohere2-windows-tied-gqa-bf16",
         "gemma4-shared-inputs-gqa-bf16",
+        "olmo2-gqa-bf16",
+        "ministral3-yarn-gqa-bf16",
+        "arcee-biases-gqa-f16",
+        "apertus-gqa-bf16",
     ] {
         check_by_eight_rows(&fixtures::named(name), options(Precision::Stored));
     }

@@ -123,25 +123,26 @@ fn int4() -> WeightFormats {
 
 #[test]
 fn a_token_in_bf16() {
-    check_one_row(&WeightFormats::all(Format::Bf16));
+    check_one_row(&WeightFormats::all(Format::Bf16), &ARCHITECTURES);
 }
 
 #[test]
 fn a_token_in_int8() {
-    check_one_row(&WeightFormats::all(Format::Int8));
+    check_one_row(&WeightFormats::all(Format::Int8), &ARCHITECTURES[..1]);
 }
 
 #[test]
 fn a_token_in_int4() {
-    check_one_row(&int4());
+    check_one_row(&int4(), &ARCHITECTURES[1..]);
 }
 
 /// A step of one row, and its head.
-fn check_one_row(formats: &WeightFormats) {
+fn check_one_row(formats: &WeightFormats, targets: &[cuda::Target]) {
     let config = two_layers_of_1b();
-    for target in ARCHITECTURES {
+    for &target in targets {
         let compiled = check(&step(&config, formats, 1), target, 7, 1, &config);
         assert_products_load_16_bytes_and_spill_nothing(&compiled.kernels, 4, target.name());
+        assert_attention_gathers_pages_where_it_reads_them(&compiled.kernels, target.name());
         let compiled = check(&head(&config, formats, 1), target, 0, 6, &config);
         assert_products_load_16_bytes_and_spill_nothing(&compiled.kernels, 1, target.name());
     }
@@ -162,8 +163,12 @@ fn check_rows(formats: &WeightFormats, rows: usize) {
     let config = two_layers_of_1b();
     let target = cuda::Target::SM_80;
     for graph in [step(&config, formats, rows), head(&config, formats, rows)] {
-        let (per_layer, around) = if graph.name.starts_with("step") { (10, 1) } else { (0, 7) };
+        let is_step = graph.name.starts_with("step");
+        let (per_layer, around) = if is_step { (10, 1) } else { (0, 7) };
         let compiled = check(&graph, target, per_layer, around, &config);
+        if is_step {
+            assert_attention_gathers_pages_where_it_reads_them(&compiled.kernels, &graph.name);
+        }
         let mut products = 0;
         for kernel in &compiled.kernels {
             assert!(!kernel.contains(".local "), "{}: {kernel}", graph.name);
@@ -176,7 +181,7 @@ fn check_rows(formats: &WeightFormats, rows: usize) {
             }
         }
         // Layers share theirs.
-        assert_eq!(products, if per_layer > 0 { 5 } else { 1 }, "{}", graph.name);
+        assert_eq!(products, if is_step { 5 } else { 1 }, "{}", graph.name);
     }
 }
 
@@ -410,27 +415,19 @@ fn check_prompt(formats: &WeightFormats, on_tensor_cores: bool) {
 }
 
 /// Attention loads keys and values through the tables 16 bytes at a time, and copies none of them.
-#[test]
-fn attention_gathers_pages_where_it_reads_them() {
-    let config = two_layers_of_1b();
-    for rows in [1, 8] {
-        let graph = step(&config, &WeightFormats::all(Format::Bf16), rows);
-        let compiled = Compiled::new(&graph, cuda::Target::SM_80);
-        let is_attention =
-            |kernel: &&String| kernel.split('(').next().unwrap().contains("attention");
-        let attention: Vec<_> = compiled.kernels.iter().filter(is_attention).collect();
-        assert_eq!(attention.len(), 1, "{rows} rows");
-        assert!(attention[0].contains("ld.global.nc.v4"), "{rows} rows: {}", attention[0]);
-        assert!(!attention[0].contains(".local "), "{rows} rows");
-    }
+fn assert_attention_gathers_pages_where_it_reads_them(kernels: &[String], what: &str) {
+    let is_attention = |kernel: &&String| kernel.split('(').next().unwrap().contains("attention");
+    let attention: Vec<_> = kernels.iter().filter(is_attention).collect();
+    assert_eq!(attention.len(), 1, "{what}");
+    assert!(attention[0].contains("ld.global.nc.v4"), "{what}: {}", attention[0]);
+    assert!(!attention[0].contains(".local "), "{what}");
 }
 
-/// Products of whole tiles; biases; keys of other layers and inputs of each, norms of queries and keys; convolutions; windows,
+/// Biases; keys of other layers and inputs of each, norms of queries and keys; convolutions; windows,
 /// norms on both sides, capped scores; norms of all queries together; experts, and one of all rows with its gate.
 #[test]
 fn models_of_odd_shapes_are_one_command_buffer() {
     for name in [
-        "llama-gqa-long-bf16",
         "llama-llama3-biases-mqa-f16",
         "gemma4-shared-inputs-gqa-bf16",
         "lfm2-older-tied-gqa-bf16",
@@ -512,8 +509,9 @@ mod long {
     #[test]
     #[ignore = "long: cargo xtask test --all"]
     fn tokens_in_every_format() {
-        for format in [Format::Bf16Rounded, Format::F16, Format::F32] {
-            check_one_row(&WeightFormats::all(format));
+        let formats = [Format::Bf16Rounded, Format::Int8, Format::F16, Format::F32];
+        for formats in formats.map(WeightFormats::all).into_iter().chain([int4()]) {
+            check_one_row(&formats, &ARCHITECTURES);
         }
         for formats in [WeightFormats::all(Format::F32), WeightFormats::all(Format::Int8), int4()] {
             for rows in [8, 32] {

@@ -14,10 +14,14 @@ const OPTIONAL_FEATURES: &str = "cli/otel,iree-rt/cuda,iree-rt/dlpack,iree-rt/nd
      iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-rt/vulkan,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/cross,\
      xtask/dist,xtask/release";
 
-/// Those of them that need no IREE and that most dependencies depend on, through their features: with them lints without
-/// IREE find nearly all dependencies checked, without them 50 are checked once more.
-const WITHOUT_IREE: &str = "iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,iree-rt/vulkan,\
+/// Those of them that need no IREE and that dependencies depend on, through their features: with them lints without IREE
+/// find nearly all dependencies checked.
+const WITHOUT_IREE: &str = "cli/otel,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,iree-rt/parameters,iree-rt/vulkan,\
      xtask/bench,xtask/bindgen,xtask/cross,xtask/dist,xtask/release";
+
+/// What is looked at where tests are not. With an example, as dependencies of tests have features of others on: without
+/// any, tokio and dozens that need it would be checked once more.
+const WITHOUT_TESTS: [&str; 3] = ["--lib", "--bins", "--example=calls"];
 
 /// How many tests nextest runs at once: one more than there are cores, as some wait for a clock or for
 /// processes of theirs.
@@ -55,17 +59,17 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         clippy.args(["--features", OPTIONAL_FEATURES, "--", "-D", "warnings"]);
         steps.run("clippy", &mut clippy)?;
         steps.step("clippy of features of iree-rt", || features::clippy(cargo, flags.all))?;
-        // Of the features that clippy has checked what all depend on. With an example, as dependencies of tests have features
-        // of others on: without any, tokio and a dozen that need it would be checked once more.
-        let mut doc = cargo(&["doc", "--workspace", "--lib", "--bins", "--example=calls"]);
-        doc.args(["--no-deps", "--features", OPTIONAL_FEATURES]);
+        // Of the features that clippy has checked what all depend on.
+        let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
+        doc.args(WITHOUT_TESTS).args(["--features", OPTIONAL_FEATURES]);
         steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
         let mut doc = cargo(&["doc", "--package=iree-rt", "--no-deps"]);
         let doc = doc.env("RUSTDOCFLAGS", "-D warnings");
         steps.run("documentation of iree-rt's default features", doc)?;
         let bare = ["--workspace", "--no-default-features"];
         let mut clippy = cargo(&["clippy"]);
-        clippy.args(bare).args(["--features", WITHOUT_IREE, "--", "-D", "warnings"]);
+        clippy.args(bare).args(WITHOUT_TESTS);
+        clippy.args(["--features", WITHOUT_IREE, "--", "-D", "warnings"]);
         steps.run("clippy without IREE", &mut clippy)?;
         if flags.all {
             let mut clippy = cargo(&["clippy"]);

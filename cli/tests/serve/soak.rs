@@ -29,8 +29,10 @@ const FLAGS: [&str; 12] = [
     "--token-gap",
     "20",
 ];
-/// Everybody is busy so long, and then leaves the server alone as long, as tests beside this one want the cores too.
+/// Everybody is busy so long.
 const BURST: Duration = Duration::from_secs(2);
+/// And then leaves the server alone, as tests beside this one want the cores too.
+const REST: Duration = Duration::from_secs(4);
 /// What the server may have grown by after the first third, in KiB of memory that is its own: heaps of threads
 /// and of their odd ends go up and down by less.
 const GROWTH: u64 = 12 << 10;
@@ -400,9 +402,9 @@ impl Client<'_> {
 
 /// How long it is until the next burst, if there is none `after` the beginning.
 fn pause(after: Duration) -> Option<Duration> {
-    let period = BURST.as_nanos() * 2;
-    let since = Duration::from_nanos((after.as_nanos() % period) as u64);
-    (since >= BURST).then(|| BURST * 2 - since)
+    let period = BURST + REST;
+    let since = Duration::from_nanos((after.as_nanos() % period.as_nanos()) as u64);
+    (since >= BURST).then(|| period - since)
 }
 
 /// Ends all clients when one has failed.
