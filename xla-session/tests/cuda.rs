@@ -53,17 +53,14 @@ fn every_token_equals_the_reference_as_stored() {
     assert_same_tokens(&fixture, open(&fixture, &options(Precision::Stored)).as_mut());
 }
 
-/// Biases and one head of keys, capped scores and norms on both sides, pairs of neighbours of half a head,
-/// convolutions, norms behind rotations, attention and MLP in parallel behind a layer norm, keys of other layers and
-/// inputs of each, norms behind the parts, queries that grow with their position, MLPs without a gate, activations that
-/// have learned; by graphs of one number of rows.
+/// Capped scores and norms on both sides, biases and pairs of neighbours of half a head, norms behind rotations, attention
+/// and MLP in parallel behind a layer norm, keys of other layers and inputs of each, norms behind the parts, queries that
+/// grow with their position, MLPs without a gate, activations that have learned; by graphs of one number of rows.
 #[test]
 fn every_token_of_more_models_equals_the_reference_as_stored() {
     for name in [
-        "llama-llama3-biases-mqa-f16",
         "gemma2-gqa-tied-bf16",
         "glm4-gqa-biases-bf16",
-        "lfm2-layer-types-untied-f16",
         "hunyuan-alpha-tied-gqa-bf16",
         "cohere2-windows-tied-gqa-bf16",
         "gemma4-shared-inputs-gqa-bf16",
