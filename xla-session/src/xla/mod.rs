@@ -1,6 +1,7 @@
 //! The IREE engine: emit, compile (or find compiled), load weights, run.
 
 mod ahead;
+mod calls;
 mod compile;
 mod cpu;
 mod gpu;
