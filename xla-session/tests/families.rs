@@ -50,14 +50,21 @@ fn a_bias_of_some_projections_alone_is_added_at_their_columns() {
     assert!(program.text.contains(&values) && !unchanged.text.contains(&values));
 }
 
+/// Latent attention also where no layer has experts too.
 #[test]
-fn gpus_refuse_latent_attention_where_no_layer_has_experts_too() {
-    let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/deepseek-v3-moe-groups-bf16");
-    let mut config = ModelConfig::from_dir(&folder).unwrap();
-    config.architecture.layers.truncate(1);
-    let message = paged::supports(&config).unwrap_err();
-    assert!(message.contains("latent attention") && message.contains("local-task"), "{message}");
+fn gpus_say_what_they_refuse_and_what_runs_it() {
+    for (name, layers, part) in [
+        ("deepseek-v3-moe-groups-bf16", 1, "latent attention"),
+        ("qwen3-5-gqa-bf16", usize::MAX, "states of sequences"),
+        ("gpt-oss-gqa-bf16", usize::MAX, "attention sinks"),
+        ("cohere-head-norms-gqa-bf16", usize::MAX, "norms of each head by itself"),
+    ] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let mut config = ModelConfig::from_dir(&folder).unwrap();
+        config.architecture.layers.truncate(layers);
+        let message = paged::supports(&config).unwrap_err();
+        assert!(message.contains(part) && message.contains("local-task"), "{name}: {message}");
+    }
 }
 
 /// `cargo xtask gpu-check` leaves these out of what it makes for GPUs.

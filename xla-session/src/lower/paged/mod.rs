@@ -128,27 +128,37 @@ pub(super) fn weight_of_head(head: &str, attention: &Attention) -> String {
 
 /// Whether there are graphs of a model, else why not.
 pub fn supports(config: &ModelConfig) -> Result<(), String> {
-    let on_cpus = |layer: &Layer| {
-        matches!(&layer.mlp, FeedForward::Experts(it) if !has_graphs(it))
-            || layer.mixer.state().is_some()
-            || layer.mixer.latent().is_some()
-            || layer.attention().is_some_and(|it| it.sinks.is_some() || it.gated)
-            || layer.attention().is_some_and(Attention::has_norms_of_each_head)
+    let Some(part) = config.architecture.layers.iter().find_map(of_cpus_alone) else {
+        return Ok(());
     };
-    if config.architecture.layers.iter().any(on_cpus) {
-        return Err(format!(
-            "models with latent attention, sinks, gates or norms of each head, states of sequences, or experts with \
-             biases or in groups ({}) run on CPUs only for now: leave out the device, or take local-task",
-            config.family.model_type()
-        ));
-    }
-    Ok(())
+    Err(format!(
+        "models with {part} ({}) run on CPUs only for now: leave out the device, or take local-task",
+        config.family.model_type()
+    ))
 }
 
-/// Whether there are graphs of a mixture.
-fn has_graphs(mixture: &Experts) -> bool {
-    let linears = mixture.experts.iter().flat_map(|mlp| mlp.gate_up.iter().chain([&mlp.down]));
-    mixture.groups.is_none() && linears.into_iter().all(|linear| linear.bias.is_none())
+/// What of a layer no graph has.
+fn of_cpus_alone(layer: &Layer) -> Option<&'static str> {
+    let has = |is: fn(&Attention) -> bool| layer.attention().is_some_and(is);
+    let experts = match &layer.mlp {
+        FeedForward::Experts(experts) => Some(&**experts),
+        _ => None,
+    };
+    let parts = [
+        (layer.mixer.latent().is_some(), "latent attention"),
+        (layer.mixer.state().is_some(), "states of sequences"),
+        (has(|it| it.sinks.is_some()), "attention sinks"),
+        (has(|it| it.gated), "gates of attention"),
+        (has(Attention::has_norms_of_each_head), "norms of each head by itself"),
+        (experts.is_some_and(|it| it.groups.is_some()), "experts in groups"),
+        (experts.is_some_and(has_biases), "experts with biases"),
+    ];
+    parts.into_iter().find_map(|(is, name)| is.then_some(name))
+}
+
+fn has_biases(mixture: &Experts) -> bool {
+    let mut linears = mixture.experts.iter().flat_map(|mlp| mlp.gate_up.iter().chain([&mlp.down]));
+    linears.any(|linear| linear.bias.is_some())
 }
 
 /// Every weight that some of the graphs take, once.
