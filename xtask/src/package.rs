@@ -24,9 +24,9 @@ pub fn run(flags: &flags::Package) -> Result<()> {
     check(flags, true)
 }
 
-/// [`run`], where `sources` says whether IREE is built from its sources too, which takes longer than the
-/// rest.
-pub fn check(flags: &flags::Package, sources: bool) -> Result<()> {
+/// [`run`], where `all` says whether also with IREE in the target folder, and built from its sources, which take longer
+/// than the rest.
+pub fn check(flags: &flags::Package, all: bool) -> Result<()> {
     let found = fetch_iree::ensure(&flags.network)?;
     ensure!(found.manifest.compiler.is_some(), "{} has no compiler", found.folder.display());
     let readme = fs::read_to_string(workspace::root().join("iree-rt/README.md"))?;
@@ -70,6 +70,10 @@ pub fn check(flags: &flags::Package, sources: bool) -> Result<()> {
     let with_dist = stranger.dependent("dist", dist, RELEASE)?;
     has_no_path(&with_dist.runs_and_stays(&[(DIST_VAR, iree)])?, &found.folder)?;
 
+    if !all {
+        println!("{} build in an empty folder with IREE_DIST", CRATES.join(", "));
+        return Ok(());
+    }
     let in_target = stranger.dependent("target", dist, RELEASE)?;
     let folder = stranger.target().join("iree");
     copy_of(&found, &folder, &|it| it.mended.clear())?;
@@ -84,10 +88,6 @@ pub fn check(flags: &flags::Package, sources: bool) -> Result<()> {
     has_no_path(&in_target.runs_and_stays(&on_path)?, &folder)?;
     fs::remove_dir_all(&folder)?;
 
-    if !sources {
-        println!("{} build in an empty folder with IREE_DIST", CRATES.join(", "));
-        return Ok(());
-    }
     let with_sources = stranger.dependent("bundled", bundled, "dev")?;
     let mut variables = bundled_variables(&flags.network)?;
     with_sources.runs_and_stays(&variables)?;
