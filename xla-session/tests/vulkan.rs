@@ -42,9 +42,8 @@ fn on_the_device(precision: Precision) -> Option<SessionOptions> {
     Some(SessionOptions { device, tuning: Tuning::default(), ..on_the_cpu(precision) })
 }
 
-/// Experts with one of all rows and its gate, short convolutions and norms of queries and keys, layers without positions
-/// with factors around them: what `cuda.rs` does not have, and a device may do in a way of its own. The rest of what models
-/// are made of is the same for both, and there.
+/// Experts with one of all rows and its gate, short convolutions, layers without positions: what a device may do in a way
+/// of its own, or `cuda.rs` does not have. What else models are made of is the same for both, and there.
 #[test]
 fn models_of_more_parts_equal_the_reference_as_stored() {
     let Some(options) = on_the_device(Precision::Stored) else { return };
