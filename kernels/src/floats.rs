@@ -2,9 +2,13 @@
 
 use std::marker::PhantomData;
 
-use super::tile::{AHEAD, Parts, STEP};
+use super::tile::{Parts, STEP};
 use super::vector::{Job, Tile, Vector};
 use super::{LANES, Product};
+
+/// Bytes between the weights being read and those being prefetched, of all blocks that are read at a time.
+/// Measured (AVX2, one thread): beside a quarter of it four and six rows of bf16 1.28 times as fast.
+const AHEAD: usize = 4096;
 
 /// A stored format as types see it; [`Format`](super::Format) is its value.
 ///
@@ -251,7 +255,7 @@ impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
                     if const { (I * LANES * F::BYTES).is_multiple_of(64) } {
                         each!(r in R, {
                             let here = weights.wrapping_add(r * apart);
-                            V::prefetch(here.wrapping_add(I * LANES * F::BYTES + AHEAD));
+                            V::prefetch(here.wrapping_add(I * LANES * F::BYTES + AHEAD / R));
                         });
                     }
                     self.word::<R, M>(weights, apart, x, I, &mut sums);

@@ -1,25 +1,8 @@
 use std::arch::x86_64::*;
 
 use super::super::avx2::Avx2;
-use super::super::vector::Vector;
+use super::block::{CODES, LOWERS};
 use super::decode::Decode;
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn eight_pairs(mantissas: __m128i, codes: __m256i, i: usize, exponents: __m256i) -> __m256i {
-    let codes = match i {
-        0 => codes,
-        1 => _mm256_srli_epi16::<4>(codes),
-        2 => _mm256_srli_epi16::<8>(codes),
-        _ => _mm256_srli_epi16::<12>(codes),
-    };
-    // The upper byte of each word looks up code 0, which is exponent 0.
-    let codes = _mm256_and_si256(codes, _mm256_set1_epi16(0xf));
-    let exponents = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents, codes));
-    // The sign goes to the highest bit, and into the exponent's, where it is masked.
-    let kept = _mm256_set1_epi16(0x807fu16 as i16);
-    _mm256_or_si256(_mm256_and_si256(_mm256_cvtepi8_epi16(mantissas), kept), exponents)
-}
 
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -31,35 +14,39 @@ fn eight_lanes(pair: __m256i, low: __m256i, i: usize) -> __m256 {
     _mm256_castsi256_ps(bits)
 }
 
+/// Pairs of columns, those of half `i` of a group.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn half_of(group: *const u8, i: usize, uppers: __m256i) -> [__m256i; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let codes = _mm256_loadu_si256(group.add(LOWERS).cast());
+        let codes = if i == 0 { codes } else { _mm256_srli_epi16::<4>(codes) };
+        let uppers = _mm256_shuffle_epi8(uppers, _mm256_and_si256(codes, _mm256_set1_epi8(0xf)));
+        let lowers = _mm256_loadu_si256(group.add(i * CODES).cast());
+        [_mm256_unpacklo_epi8(lowers, uppers), _mm256_unpackhi_epi8(lowers, uppers)]
+    }
+}
+
 impl Decode for Avx2 {
+    /// With more there are no registers to decode with: twelve rows 1.1 times as fast, sixteen 1.04.
+    const DECODING: usize = 4;
     /// Sixteen bytes, twice.
-    type Exponents = __m256i;
-    type Codes = (__m256i, __m256i);
+    type Uppers = __m256i;
 
     #[inline(always)]
-    unsafe fn exponents(from: *const u8) -> __m256i {
+    unsafe fn uppers(from: *const u8) -> __m256i {
         // SAFETY: the caller's promise.
         unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast())) }
     }
 
     #[inline(always)]
-    unsafe fn codes(from: *const u8) -> Self::Codes {
-        // SAFETY: the caller's promise.
-        unsafe { Self::load_i32(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn pair(
-        mantissas: *const u8,
-        codes: Self::Codes,
-        i: usize,
-        exponents: __m256i,
-    ) -> Self::Integers {
+    unsafe fn pairs(group: *const u8, i: usize, uppers: __m256i) -> [Self::Integers; 2] {
         // SAFETY: the caller's promise.
         unsafe {
-            let first = _mm_loadu_si128(mantissas.cast());
-            let second = _mm_loadu_si128(mantissas.add(16).cast());
-            (eight_pairs(first, codes.0, i, exponents), eight_pairs(second, codes.1, i, exponents))
+            let first = half_of(group, i, uppers);
+            let second = half_of(group.add(32), i, uppers);
+            [(first[0], second[0]), (first[1], second[1])]
         }
     }
 

@@ -3,20 +3,26 @@
 //! A block is 64 bytes of header and a body, padded to a multiple of 64 bytes.
 //!
 //! ```text
-//! header  0  [16] u8  the exponent of each code; that of code 0 is 0
+//! header  0  [16] u8  the upper byte of each code; that of code 0 is 0
 //!        16  u32      escapes
 //!        20  u8       kind of the body
 //! body, kind 0 (plain): the packed block
 //! body, kind 1 (upper): for each 8 columns
-//!          [4, 16, 2] u8   sign and mantissa; the last axis is the column of a pair
-//!          [16, 2] u16     codes: nibble `i` belongs to pair `i` of the four
+//!          [2, 4, 2, 4, 2] u8  lower bytes: halves of four columns, quarters of the lanes, pairs
+//!                              of columns, lanes, columns of a pair
+//!          [4, 2, 4, 2] u8     codes of both halves: low nibbles are the first one's
 //!       then the escapes: u32 column * 16 + lane, u32 bits of the weight as f32
 //! body, kind 2 (whole): as kind 1, but for each 8 columns there follow
-//!          [4, 16, 2] u16  low halves of f32
+//!          [4, 16, 2] u16      low halves of f32, by pairs of columns
 //! ```
 //!
+//! A weight's upper byte is its sign and seven bits of its exponent, of which a block has hardly more
+//! than fifteen; the lower byte has the last bit of the exponent, and the mantissa of a bfloat16. So a
+//! table look-up finds upper bytes, which are put beside the lower ones: vectors of bytes do that in
+//! quarters of 16 bytes, which is why they are stored so.
+//!
 //! Upper halves of f32 are bfloat16, so that kind 1 also holds f32 without low halves. A weight
-//! whose exponent has no code is 0 in the body and stands among the escapes.
+//! whose upper byte has no code is 0 in the body and stands among the escapes.
 
 use super::super::{Format, LANES};
 
@@ -29,8 +35,8 @@ pub const GROUP: usize = 8;
 /// Weights of them.
 const WEIGHTS: usize = GROUP * LANES;
 
-/// Bytes of sign and mantissa of [`GROUP`] columns, of their codes, and of their low halves.
-pub const MANTISSAS: usize = WEIGHTS;
+/// Bytes of [`GROUP`] columns: lower ones, codes, and low halves.
+pub const LOWERS: usize = WEIGHTS;
 pub const CODES: usize = WEIGHTS / 2;
 pub const LOWS: usize = WEIGHTS * 2;
 
@@ -50,13 +56,13 @@ impl Kind {
     pub const fn group_bytes(self) -> usize {
         match self {
             Self::Plain => 0,
-            Self::Upper => MANTISSAS + CODES,
-            Self::Whole => MANTISSAS + CODES + LOWS,
+            Self::Upper => LOWERS + CODES,
+            Self::Whole => LOWERS + CODES + LOWS,
         }
     }
 }
 
-/// A weight whose exponent has no code.
+/// A weight whose upper byte has no code.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Escape {
@@ -101,7 +107,7 @@ impl Block {
     }
 
     /// Sixteen, by code.
-    pub fn exponents(self) -> *const u8 {
+    pub fn uppers(self) -> *const u8 {
         self.0
     }
 
@@ -197,16 +203,16 @@ pub fn compress(format: Format, block: &[u8], columns: usize, out: &mut Vec<u8>)
     for bits in groups() {
         for four in bits.as_chunks::<4>().0 {
             for (counts, &bits) in counts.iter_mut().zip(four) {
-                counts[exponent(bits)] += 1;
+                counts[upper(bits)] += 1;
                 lows |= bits as u16;
             }
         }
     }
-    let count = |e: usize| counts.iter().map(|counts| counts[e]).sum::<u32>() as usize;
-    let mut others: Vec<usize> = (1..256).filter(|&e| count(e) > 0).collect();
-    others.sort_by_key(|&e| std::cmp::Reverse(count(e)));
+    let count = |upper: usize| counts.iter().map(|counts| counts[upper]).sum::<u32>() as usize;
+    let mut others: Vec<usize> = (1..256).filter(|&upper| count(upper) > 0).collect();
+    others.sort_by_key(|&upper| std::cmp::Reverse(count(upper)));
     others.truncate(15);
-    let coded = count(0) + others.iter().map(|&e| count(e)).sum::<usize>();
+    let coded = count(0) + others.iter().map(|&upper| count(upper)).sum::<usize>();
     let escapes = columns * LANES - coded;
     let kind = if lows == 0 { Kind::Upper } else { Kind::Whole };
     let body = columns / GROUP * kind.group_bytes() + escapes * size_of::<Escape>();
@@ -220,9 +226,9 @@ pub fn compress(format: Format, block: &[u8], columns: usize, out: &mut Vec<u8>)
     let mut header = [0; HEADER];
     let mut codes = [NO_CODE; 256];
     codes[0] = 0;
-    for (code, &exponent) in (1..).zip(&others) {
-        header[usize::from(code)] = exponent as u8;
-        codes[exponent] = code;
+    for (code, &upper) in (1..).zip(&others) {
+        header[usize::from(code)] = upper as u8;
+        codes[upper] = code;
     }
     header[16..20].copy_from_slice(&(escapes as u32).to_le_bytes());
     header[20] = if kind == Kind::Upper { 1 } else { 2 };
@@ -230,7 +236,7 @@ pub fn compress(format: Format, block: &[u8], columns: usize, out: &mut Vec<u8>)
     out.extend(header);
     let mut escaped = Vec::with_capacity(escapes * size_of::<Escape>());
     for (group, mut bits) in groups().enumerate() {
-        let mut coded = bits.map(|bits| codes[exponent(bits)]);
+        let mut coded = bits.map(|bits| codes[upper(bits)]);
         if coded.iter().fold(0, |all, code| all | code) >= NO_CODE {
             for (i, (bits, code)) in bits.iter_mut().zip(&mut coded).enumerate() {
                 if *code == NO_CODE {
@@ -240,20 +246,19 @@ pub fn compress(format: Format, block: &[u8], columns: usize, out: &mut Vec<u8>)
                 }
             }
         }
-        let mut mantissas = [0; MANTISSAS];
-        let mut words = [0u16; CODES / 2];
+        let mut lowers = [0; LOWERS];
+        let mut nibbles = [0; CODES];
         for (i, (bits, code)) in bits.into_iter().zip(coded).enumerate() {
-            let Place { pair, word } = Place::of(i);
-            mantissas[pair * 32 + word] = (bits >> 24 & 0x80 | bits >> 16 & 0x7f) as u8;
-            words[word] |= u16::from(code) << (pair * 4);
+            let place = Place::of(i);
+            lowers[place.lower()] = (bits >> 16) as u8;
+            nibbles[place.code()] |= code << place.shift();
         }
-        out.extend(mantissas);
-        out.extend(words.map(u16::to_le_bytes).as_flattened());
+        out.extend(lowers);
+        out.extend(nibbles);
         if kind == Kind::Whole {
             let mut lows = [0u16; WEIGHTS];
             for (i, bits) in bits.into_iter().enumerate() {
-                let Place { pair, word } = Place::of(i);
-                lows[pair * 32 + word] = bits as u16;
+                lows[Place::of(i).low()] = bits as u16;
             }
             out.extend(lows.map(u16::to_le_bytes).as_flattened());
         }
@@ -281,17 +286,14 @@ pub fn decompress(format: Format, compressed: &[u8], columns: usize, block: &mut
         _ => block[i * 2..][..2].copy_from_slice(&bits.to_le_bytes()[2..]),
     };
     for (group, from) in groups.chunks_exact(kind.group_bytes()).enumerate() {
-        let (mantissas, rest) = from.split_at(MANTISSAS);
+        let (lowers, rest) = from.split_at(LOWERS);
         let (nibbles, lows) = rest.split_at(CODES);
         for i in 0..WEIGHTS {
-            let Place { pair, word } = Place::of(i);
-            let code = nibbles[word * 2 + pair / 2] >> (pair % 2 * 4) & 0xf;
-            let exponent = u32::from(header[usize::from(code)]);
-            let mantissa = u32::from(mantissas[pair * 32 + word]);
-            let low = lows.as_chunks().0.get(pair * 32 + word);
-            let low = low.map_or(0, |&low: &[u8; 2]| u16::from_le_bytes(low));
-            let upper = (mantissa & 0x80) << 8 | exponent << 7 | mantissa & 0x7f;
-            put(group * WEIGHTS + i, upper << 16 | u32::from(low));
+            let place = Place::of(i);
+            let code = nibbles[place.code()] >> place.shift() & 0xf;
+            let [upper, lower] = [header[usize::from(code)], lowers[place.lower()]];
+            let [low, high] = lows.as_chunks().0.get(place.low()).copied().unwrap_or_default();
+            put(group * WEIGHTS + i, u32::from_le_bytes([low, high, lower, upper]));
         }
     }
     let word = |at: usize| -> u32 { u32::from_le_bytes(std::array::from_fn(|i| escapes[at + i])) };
@@ -306,21 +308,43 @@ const FEW: usize = 100;
 
 const NO_CODE: u8 = 16;
 
-fn exponent(bits: u32) -> usize {
-    (bits >> 23 & 0xff) as usize
+/// Sign and upper seven bits of the exponent of an f32.
+fn upper(bits: u32) -> usize {
+    (bits >> 24) as usize
 }
 
 /// Where a weight of eight columns is stored.
-struct Place {
-    pair: usize,
-    word: usize,
+#[derive(Clone, Copy)]
+pub struct Place {
+    column: usize,
+    lane: usize,
 }
 
 impl Place {
     /// Of weight `i`, a column's lanes being together.
-    fn of(i: usize) -> Self {
-        let (column, lane) = (i / LANES, i % LANES);
-        Self { pair: column / 2, word: lane * 2 + column % 2 }
+    pub fn of(i: usize) -> Self {
+        Self { column: i / LANES, lane: i % LANES }
+    }
+
+    /// Of the lower bytes.
+    pub fn lower(self) -> usize {
+        self.column / 4 * CODES + self.code()
+    }
+
+    /// Of the bytes of codes.
+    pub fn code(self) -> usize {
+        let Self { column, lane } = self;
+        (lane / 4) * 16 + (column / 2 % 2) * 8 + (lane % 4) * 2 + column % 2
+    }
+
+    /// By how many bits its code is shifted.
+    pub fn shift(self) -> usize {
+        self.column / 4 * 4
+    }
+
+    /// Of the low halves.
+    pub fn low(self) -> usize {
+        (self.column / 2) * 2 * LANES + self.lane * 2 + self.column % 2
     }
 }
 

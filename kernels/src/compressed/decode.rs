@@ -15,21 +15,15 @@ pub(in super::super) trait Decode: Vector {
     /// Fewest rows of a tile that pairs of columns of several blocks meet side by side, if there are registers for
     /// what these are decoded with.
     const SIDE_BY_SIDE: usize = usize::MAX;
-    /// The exponents of a block, ready to be looked up.
-    type Exponents: Copy;
-    /// The codes of eight columns.
-    type Codes: Copy;
+    /// Most rows of a tile that decodes what other tiles meet too.
+    const DECODING: usize = Self::ROWS;
+    /// The upper bytes of a block, ready to be looked up.
+    type Uppers: Copy;
 
     /// Sixteen of one byte each.
-    unsafe fn exponents(from: *const u8) -> Self::Exponents;
-    unsafe fn codes(from: *const u8) -> Self::Codes;
-    /// Pair `i` of the four, `i` being a constant after inlining, of 32 bytes of sign and mantissa.
-    unsafe fn pair(
-        mantissas: *const u8,
-        codes: Self::Codes,
-        i: usize,
-        exponents: Self::Exponents,
-    ) -> Self::Integers;
+    unsafe fn uppers(from: *const u8) -> Self::Uppers;
+    /// Both pairs of half `i` of a group, `i` being a constant after inlining.
+    unsafe fn pairs(group: *const u8, i: usize, uppers: Self::Uppers) -> [Self::Integers; 2];
     /// Column `i` of a pair, `i` being a constant after inlining, as f32 whose low halves are those
     /// of `lows`, or 0.
     unsafe fn column(pair: Self::Integers, lows: Option<Self::Integers>, i: usize) -> Self;

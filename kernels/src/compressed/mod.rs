@@ -1,5 +1,5 @@
-//! Float weights in fewer bits, every one of which comes back: the exponents of a block take hardly
-//! more than fifteen values, so that four bits name them (`block.rs`).
+//! Float weights in fewer bits, every one of which comes back: their upper bytes take hardly more than
+//! fifteen values in a block, so that four bits name them (`block.rs`).
 
 mod block;
 mod decode;

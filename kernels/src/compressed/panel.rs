@@ -90,11 +90,13 @@ pub(super) unsafe fn multiply<V: Decode, A: Arithmetic<V>, const WHOLE: bool>(
                     add_escapes::<V, A>(of_piece, rows, Rows { at: x.row(row), ..x }, sums);
                 }
             };
-            let mut tiles = tiles::<V>(p.used, A::Float::ROWS);
-            let decoding = tiles.next().map_or(0, |(_, rows)| rows);
+            let most = A::Float::ROWS;
+            let decoding = tiles::<V>(p.used, most).next().map_or(0, |(_, rows)| rows);
+            let decoding = decoding.min(V::DECODING);
             V::run(decoding, &Decoding { panel, stored, first: first / GROUP });
             add_escapes(0, decoding);
-            for (row, rows) in tiles {
+            for (row, rows) in tiles::<V>(p.used - decoding, most) {
+                let row = decoding + row;
                 let [from, to] =
                     [row, row + rows].map(|row| (row - decoding) * lines / (p.used - decoding));
                 let next = next.map(|next| next.wrapping_add(from * LINE));
@@ -259,7 +261,7 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for Decoding<A, WHO
                 };
                 add_group::<V, A, R, M, WHOLE, true>(
                     std::array::from_fn(at),
-                    blocks.map(|(_, exponents)| exponents),
+                    blocks.map(|(_, uppers)| uppers),
                     x,
                     &mut sums,
                     std::array::from_fn(keep),

@@ -1,40 +1,36 @@
 use super::super::LANES;
 use super::super::portable::Portable;
 use super::super::vector::Vector;
+use super::block::{CODES, LOWERS, Place};
 use super::decode::Decode;
 
 impl Decode for Portable {
-    type Exponents = [u8; 16];
-    type Codes = [u32; LANES];
+    type Uppers = [u8; 16];
 
     #[inline(always)]
-    unsafe fn exponents(from: *const u8) -> [u8; 16] {
+    unsafe fn uppers(from: *const u8) -> [u8; 16] {
         // SAFETY: the caller's promise.
         unsafe { from.cast::<[u8; 16]>().read() }
     }
 
     #[inline(always)]
-    unsafe fn codes(from: *const u8) -> [u32; LANES] {
+    unsafe fn pairs(group: *const u8, i: usize, uppers: [u8; 16]) -> [Self::Integers; 2] {
         // SAFETY: the caller's promise.
-        unsafe { from.cast::<[u32; LANES]>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn pair(
-        mantissas: *const u8,
-        codes: [u32; LANES],
-        i: usize,
-        exponents: [u8; 16],
-    ) -> Self::Integers {
-        // SAFETY: the caller's promise.
-        let mantissas = unsafe { mantissas.cast::<[[u8; 2]; LANES]>().read() };
-        std::array::from_fn(|lane| {
-            let [first, second] = [0, 1].map(|column| {
-                let code = codes[lane] >> (16 * column + 4 * i) & 0xf;
-                let mantissa = u32::from(mantissas[lane][column]);
-                (mantissa & 0x80) << 8 | u32::from(exponents[code as usize]) << 7 | mantissa & 0x7f
-            });
-            (first | second << 16) as i32
+        let (lowers, codes) = unsafe {
+            (
+                group.add(i * CODES).cast::<[u8; CODES]>().read(),
+                group.add(LOWERS).cast::<[u8; CODES]>().read(),
+            )
+        };
+        [0, 1].map(|of_half| {
+            std::array::from_fn(|lane| {
+                let [first, second] = [0, 1].map(|column| {
+                    let place = Place::of((i * 4 + of_half * 2 + column) * LANES + lane).code();
+                    let code = codes[place] >> (i * 4) & 0xf;
+                    u16::from_le_bytes([lowers[place], uppers[usize::from(code)]])
+                });
+                (u32::from(first) | u32::from(second) << 16) as i32
+            })
         })
     }
 

@@ -1,7 +1,7 @@
 //! Single rows of a compressed matrix, as an embedding wants them.
 
 use super::super::{Format, LANES};
-use super::block::{Block, CODES, GROUP, Kind, MANTISSAS};
+use super::block::{Block, CODES, GROUP, Kind, LOWERS, Place};
 
 /// A compressed matrix.
 #[derive(Clone, Copy, Debug)]
@@ -44,21 +44,19 @@ pub unsafe fn compressed_row(format: Format, matrix: &Rows, row: usize, y: *mut 
     for (group, y) in y.chunks_mut(GROUP).enumerate() {
         let at = block.body().wrapping_add(group * kind.group_bytes());
         for (column, y) in y.iter_mut().enumerate() {
-            let (pair, word) = (column / 2, lane * 2 + column % 2);
-            // SAFETY: the group has all of these, the header as many exponents as there are codes.
+            let place = Place::of(column * LANES + lane);
+            // SAFETY: the group has all of these, the header as many upper bytes as there are codes.
             *y = f32::from_bits(unsafe {
-                let mantissa = u32::from(*at.add(pair * 32 + word));
-                let codes = *at.add(MANTISSAS + word * 2 + pair / 2);
-                let code = usize::from(codes >> (pair % 2 * 4) & 0xf);
-                let exponent = u32::from(*block.exponents().add(code));
+                let code = *at.add(LOWERS + place.code()) >> place.shift() & 0xf;
+                let upper = *block.uppers().add(usize::from(code));
                 let low = match kind {
                     Kind::Whole => {
-                        let lows = at.add(MANTISSAS + CODES).cast::<u16>();
-                        u32::from(lows.add(pair * 32 + word).read_unaligned())
+                        let lows = at.add(LOWERS + CODES).cast::<[u8; 2]>();
+                        *lows.add(place.low())
                     }
-                    _ => 0,
+                    _ => [0; 2],
                 };
-                (mantissa & 0x80) << 24 | exponent << 23 | (mantissa & 0x7f) << 16 | low
+                u32::from_le_bytes([low[0], low[1], *at.add(place.lower()), upper])
             });
         }
     }

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use super::super::floats::Float;
 use super::super::tile::Parts;
 use super::super::{LANES, Product};
-use super::block::{Block, CODES, Escapes, GROUP, Kind, MANTISSAS};
+use super::block::{Block, CODES, Escapes, GROUP, Kind, LOWERS};
 use super::decode::{Arithmetic, Decode};
 
 /// Bytes between the groups being read and those being prefetched. Measured: 1024, which is best for
@@ -65,35 +65,12 @@ impl<const WHOLE: bool> Stored<WHOLE> {
     ///
     /// As above.
     #[inline(always)]
-    pub unsafe fn open<V: Decode>(&self, block: usize) -> (*const u8, V::Exponents) {
+    pub unsafe fn open<V: Decode>(&self, block: usize) -> (*const u8, V::Uppers) {
         // SAFETY: the caller's promise.
         unsafe {
             let block = self.block(block);
-            (block.body(), V::exponents(block.exponents()))
+            (block.body(), V::uppers(block.uppers()))
         }
-    }
-
-    /// # Safety
-    ///
-    /// As above.
-    #[inline(always)]
-    pub unsafe fn codes<V: Decode>(group: *const u8) -> V::Codes {
-        // SAFETY: the caller's promise.
-        unsafe { V::codes(group.add(MANTISSAS)) }
-    }
-
-    /// # Safety
-    ///
-    /// As above.
-    #[inline(always)]
-    pub unsafe fn pair<V: Decode>(
-        group: *const u8,
-        codes: V::Codes,
-        i: usize,
-        exponents: V::Exponents,
-    ) -> V::Integers {
-        // SAFETY: the caller's promise.
-        unsafe { V::pair(group.add(i * MANTISSAS / PAIRS), codes, i, exponents) }
     }
 
     /// # Safety
@@ -102,7 +79,7 @@ impl<const WHOLE: bool> Stored<WHOLE> {
     #[inline(always)]
     pub unsafe fn lows<V: Decode>(group: *const u8, i: usize) -> Option<V::Integers> {
         // SAFETY: the caller's promise.
-        WHOLE.then(|| unsafe { V::load_i32(group.add(MANTISSAS + CODES + i * LANES * 4)) })
+        WHOLE.then(|| unsafe { V::load_i32(group.add(LOWERS + CODES + i * LANES * 4)) })
     }
 
     /// Adds to each sum what a group of its block, which is decoded on the way, and the words of its
@@ -115,7 +92,7 @@ impl<const WHOLE: bool> Stored<WHOLE> {
     #[inline(always)]
     pub unsafe fn group<V: Decode, A, const R: usize, const M: usize, const KEEP: bool>(
         groups: [*const u8; R],
-        exponents: [V::Exponents; R],
+        uppers: [V::Uppers; R],
         x: Rows,
         sums: &mut [[V; M]; R],
         keep: [*mut u8; R],
@@ -124,41 +101,47 @@ impl<const WHOLE: bool> Stored<WHOLE> {
     {
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
-            let mut codes = [Self::codes::<V>(groups[0]); R];
-            each!(r in R, { codes[r] = Self::codes::<V>(groups[r]) });
-            unroll!(I, {
-                let pair = |r: usize, i| Self::pair::<V>(groups[r], codes[r], i, exponents[r]);
-                let (mut pairs, mut lows) = ([pair(0, I); R], [Self::lows::<V>(groups[0], I); R]);
-                each!(r in R, {
-                    each!(line in Self::GROUP_BYTES / 64, {
-                        if line % PAIRS == I {
-                            V::prefetch(groups[r].wrapping_add(line * 64 + AHEAD));
+            unroll!(HALF, {
+                let mut halves = [V::pairs(groups[0], HALF, uppers[0]); R];
+                each!(r in R, { halves[r] = V::pairs(groups[r], HALF, uppers[r]) });
+                unroll!(OF_HALF, {
+                    let pair = const { HALF * 2 + OF_HALF };
+                    let mut lows = [Self::lows::<V>(groups[0], pair); R];
+                    each!(r in R, {
+                        each!(line in Self::GROUP_BYTES / 64, {
+                            if line % PAIRS == pair {
+                                V::prefetch(groups[r].wrapping_add(line * 64 + AHEAD));
+                            }
+                        });
+                        lows[r] = Self::lows::<V>(groups[r], pair);
+                    });
+                    each!(word in A::WORDS, {
+                        let i = pair * A::WORDS + word;
+                        let of = |r: usize, of_half: usize, word| {
+                            A::weights(halves[r][of_half], lows[r], word)
+                        };
+                        let mut weights = [of(0, OF_HALF, word); R];
+                        each!(r in R, { weights[r] = of(r, OF_HALF, word) });
+                        if !KEEP {
+                            A::Float::add_word(sums, weights, x.at.add(i), x.words);
+                        } else {
+                            each!(r in R, {
+                                // What the half does not want of the other word is not decoded.
+                                let other = if A::WORDS == 1 { OF_HALF ^ 1 } else { OF_HALF };
+                                let other = of(r, other, A::WORDS - 1 - word);
+                                let both = [weights[r], other];
+                                let both =
+                                    if i.is_multiple_of(2) { both } else { [both[1], both[0]] };
+                                weights[r] = A::Float::half(both, i % 2);
+                                A::store(weights[r], keep[r].add(i * VECTOR));
+                            });
+                            A::Float::add_half(sums, weights, i % 2, x.at.add(i / 2 * 2), x.words);
+                            // Not all halves are added with pins, and here registers are scarce.
+                            each!(r in R, { each!(m in M, { sums[r][m] = sums[r][m].pin() }) });
                         }
                     });
-                    (pairs[r], lows[r]) = (pair(r, I), Self::lows::<V>(groups[r], I));
-                });
-                each!(word in A::WORDS, {
-                    let i = I * A::WORDS + word;
-                    let mut weights = [A::weights(pairs[0], lows[0], word); R];
-                    each!(r in R, { weights[r] = A::weights(pairs[r], lows[r], word) });
-                    if !KEEP {
-                        A::Float::add_word(sums, weights, x.at.add(i), x.words);
-                    } else {
-                        each!(r in R, {
-                            // What the half does not want of the other word is not decoded.
-                            let other = if A::WORDS == 1 { pair(r, I ^ 1) } else { pairs[r] };
-                            let other = A::weights(other, lows[r], A::WORDS - 1 - word);
-                            let both = [weights[r], other];
-                            let both = if i.is_multiple_of(2) { both } else { [both[1], both[0]] };
-                            weights[r] = A::Float::half(both, i % 2);
-                            A::store(weights[r], keep[r].add(i * VECTOR));
-                        });
-                        A::Float::add_half(sums, weights, i % 2, x.at.add(i / 2 * 2), x.words);
-                        // Not all halves are added with pins, and here registers are scarce.
-                        each!(r in R, { each!(m in M, { sums[r][m] = sums[r][m].pin() }) });
-                    }
-                });
-            }, 0 1 2 3);
+                }, 0 1);
+            }, 0 1);
         }
     }
 }
@@ -179,7 +162,7 @@ pub(super) unsafe fn add_group<
     const KEEP: bool,
 >(
     groups: [*const u8; R],
-    exponents: [V::Exponents; R],
+    uppers: [V::Uppers; R],
     x: Rows,
     sums: &mut [[V; M]; R],
     keep: [*mut u8; R],
@@ -187,15 +170,15 @@ pub(super) unsafe fn add_group<
     // SAFETY: the caller's promise.
     unsafe {
         if const { A::WORDS == 1 && M >= V::SIDE_BY_SIDE } {
-            return Stored::<WHOLE>::group::<V, A, R, M, KEEP>(groups, exponents, x, sums, keep);
+            return Stored::<WHOLE>::group::<V, A, R, M, KEEP>(groups, uppers, x, sums, keep);
         }
         // A loop would be one at run time too, with the sums in memory.
         const { assert!(R <= 4) };
         unroll!(BLOCK, {
             if const { BLOCK < R } {
-                let (group, exponents) = ([groups[BLOCK]], [exponents[BLOCK]]);
+                let (group, uppers) = ([groups[BLOCK]], [uppers[BLOCK]]);
                 let (sums, keep) = (from_mut(&mut sums[BLOCK]), [keep[BLOCK]]);
-                Stored::<WHOLE>::group::<V, A, 1, M, KEEP>(group, exponents, x, sums, keep);
+                Stored::<WHOLE>::group::<V, A, 1, M, KEEP>(group, uppers, x, sums, keep);
             }
         }, 0 1 2 3);
     }
@@ -298,7 +281,7 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHO
                 let at = |r: usize| blocks[r].0.add(group * Stored::<WHOLE>::GROUP_BYTES);
                 add_group::<V, A, R, M, WHOLE, false>(
                     std::array::from_fn(at),
-                    blocks.map(|(_, exponents)| exponents),
+                    blocks.map(|(_, uppers)| uppers),
                     x,
                     &mut sums,
                     [std::ptr::null_mut(); R],

@@ -18,7 +18,7 @@ pub(in super::super) enum Reader {
     Upper {
         /// The next group.
         group: *const u8,
-        exponents: <Avx512<true> as Decode>::Exponents,
+        uppers: <Avx512<true> as Decode>::Uppers,
         /// The next column.
         column: usize,
         /// From there on.
@@ -37,10 +37,10 @@ impl Blocks for Stored<false> {
             if of.kind() == Kind::Plain {
                 return Reader::Plain(Columns::new(of.body(), column));
             }
-            let (groups, exponents) = Stored::open::<Avx512<true>>(self, block);
+            let (groups, uppers) = Stored::open::<Avx512<true>>(self, block);
             let group = groups.add(column / GROUP * Self::GROUP_BYTES);
             let escapes = of.escapes(self.columns).from(column);
-            Reader::Upper { group, exponents, column, escapes }
+            Reader::Upper { group, uppers, column, escapes }
         }
     }
 
@@ -48,22 +48,24 @@ impl Blocks for Stored<false> {
     unsafe fn decode(reader: &mut Reader, to: *mut u8) {
         // SAFETY: the caller's promise; a prefetch never faults. Escapes are of these columns.
         unsafe {
-            let (group, exponents, column, escapes) = match reader {
+            let (group, uppers, column, escapes) = match reader {
                 Reader::Plain(columns) => return columns.decode(to),
-                Reader::Upper { group, exponents, column, escapes } => {
-                    (group, *exponents, column, escapes)
+                Reader::Upper { group, uppers, column, escapes } => {
+                    (group, *uppers, column, escapes)
                 }
             };
             for i in 0..DEPTH / GROUP {
                 let to = to.add(i * PAIRS * ROW);
-                let codes = Self::codes::<Avx512<true>>(*group);
-                unroll!(I, {
-                    if I * 64 < Self::GROUP_BYTES {
-                        <Avx512<true>>::prefetch(group.wrapping_add(I * 64 + AHEAD));
-                    }
-                    let pair = Self::pair::<Avx512<true>>(*group, codes, I, exponents);
-                    <Avx512<true>>::store_i32(pair, to.add(I * ROW));
-                }, 0 1 2 3);
+                unroll!(HALF, {
+                    let pairs = <Avx512<true>>::pairs(*group, HALF, uppers);
+                    unroll!(OF_HALF, {
+                        let pair = const { HALF * 2 + OF_HALF };
+                        if pair * 64 < Self::GROUP_BYTES {
+                            <Avx512<true>>::prefetch(group.wrapping_add(pair * 64 + AHEAD));
+                        }
+                        <Avx512<true>>::store_i32(pairs[OF_HALF], to.add(pair * ROW));
+                    }, 0 1);
+                }, 0 1);
                 *group = group.add(Self::GROUP_BYTES);
             }
             let end = *column + DEPTH;

@@ -423,23 +423,23 @@ mod tests {
     fn images_of_this_version_have_these_bytes() {
         const EXPECTED: [(u32, Precision, &str); 5] = [
             (
-                5,
+                6,
                 Precision::Stored,
                 "f4db5eae40719b7c7ab9a158107d45311b3d70a50a1b0c204b49b913871bbb71",
             ),
-            (5, Precision::F32, "22055efd38168c219edeb6ef75fb6d1b60b87dfa32baa7d19d2a6589a6fb3137"),
+            (6, Precision::F32, "7e54591b57e19394b6b8bcdc8e8011231228c9edd75ac078f6ffb5d46a428d61"),
             (
-                5,
+                6,
                 Precision::Bf16,
-                "3932e9bdf9e17c6df5af9b03336404edc97271c50b8ec5d712b26f9b46b27133",
+                "83d8da7feffcbaeef63ad4a4162b40859edceb50da8d177ef32491d2bda33bf5",
             ),
             (
-                5,
+                6,
                 Precision::Int8,
                 "a7a8f3292673a3f1356f50376194427eff0e6ea5e0f4bfa335adac09f54869e6",
             ),
             (
-                5,
+                6,
                 Precision::Int4,
                 "ace6ed72d6acaaeab0a77d722c3705d59479ad44b9d11e4a01f5948d0e189cc8",
             ),

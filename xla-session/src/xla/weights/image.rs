@@ -4,7 +4,7 @@ use crate::emit::builder::{DYNAMIC, TensorType};
 use crate::emit::{ElementType, WeightSpec};
 
 /// What packing means; goes up whenever the bytes of an image change for the same specs.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// Planes begin at multiples of this, bytes: whole pages, and more than [`iree_rt::buffer::ALIGNMENT`].
 pub(super) const ALIGNMENT: usize = 4096;
