@@ -15,6 +15,8 @@ pub(in super::super) trait Decode: Vector {
     /// Fewest rows of a tile that pairs of columns of several blocks meet side by side, if there are registers for
     /// what these are decoded with.
     const SIDE_BY_SIDE: usize = usize::MAX;
+    /// Most rows that meet blocks as they are stored, if these are more than a tile has.
+    const STORED: usize = 0;
     /// Most rows of a tile that decodes what other tiles meet too.
     const DECODING: usize = Self::ROWS;
     /// The upper bytes of a block, ready to be looked up.

@@ -36,9 +36,14 @@ pub(super) unsafe fn widened<V: Decode>(p: &Product) {
     }
 }
 
+/// Whether so many rows meet what was decoded.
+fn are_many<V: Decode, A: Arithmetic<V>>(rows: usize) -> bool {
+    rows > A::Float::ROWS.max(V::STORED)
+}
+
 /// Words of scratch for what is decoded.
 fn decoded_words<V: Decode, A: Arithmetic<V>>(p: &Product) -> usize {
-    if p.used > A::Float::ROWS { panel::words(p.used) } else { 0 }
+    if are_many::<V, A>(p.used) { panel::words(p.used) } else { 0 }
 }
 
 /// The rows in use. The scratch has [`decoded_words`].
@@ -46,7 +51,7 @@ unsafe fn multiply<V: Decode, A: Arithmetic<V>, const SINGLE: bool>(
     p: &Product,
     scratch: *mut f32,
 ) {
-    let many = p.used > A::Float::ROWS;
+    let many = are_many::<V, A>(p.used);
     // SAFETY: the caller's promise, and of each block what its kind says.
     unsafe {
         let block = |i: usize| Block::new(p.weights.add(p.index.add(i).read_unaligned() as usize));
