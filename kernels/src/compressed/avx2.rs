@@ -14,7 +14,11 @@ fn eight_lanes(pair: __m256i, low: __m256i, i: usize) -> __m256 {
     _mm256_castsi256_ps(bits)
 }
 
-/// Pairs of columns, those of half `i` of a group.
+/// Half `i` of a group, eight lanes of both its pairs.
+///
+/// # Safety
+///
+/// As for [`Decode::pairs`]; for the last eight lanes `group` is 32 bytes further on.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn half_of(group: *const u8, i: usize, uppers: __m256i) -> [__m256i; 2] {

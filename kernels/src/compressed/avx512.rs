@@ -5,7 +5,7 @@ use super::block::{CODES, LOWERS};
 use super::decode::Decode;
 
 impl<const VNNI: bool> Decode for Avx512<VNNI> {
-    /// Measured (Zen 4): four rows 1.24 times as fast, eight 1.28, sixteen 1.15; one and two 0.95 and 0.93. What is
+    /// Measured (Zen 4, when codes named exponents): four rows 1.24 times as fast, eight 1.28, sixteen 1.15; one and two 0.95 and 0.93. What is
     /// widened on the way takes more registers: 0.8 to 0.97.
     const SIDE_BY_SIDE: usize = 3;
     /// Sixteen bytes, four times.

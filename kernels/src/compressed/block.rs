@@ -35,7 +35,7 @@ pub const GROUP: usize = 8;
 /// Weights of them.
 const WEIGHTS: usize = GROUP * LANES;
 
-/// Bytes of [`GROUP`] columns: lower ones, codes, and low halves.
+/// Bytes of [`GROUP`] columns: lower ones, codes, of which there are as many as of lower ones of a half, and low halves.
 pub const LOWERS: usize = WEIGHTS;
 pub const CODES: usize = WEIGHTS / 2;
 pub const LOWS: usize = WEIGHTS * 2;

@@ -24,7 +24,7 @@ pub(in super::super) trait Decode: Vector {
 
     /// Sixteen of one byte each.
     unsafe fn uppers(from: *const u8) -> Self::Uppers;
-    /// Both pairs of half `i` of a group, `i` being a constant after inlining.
+    /// Both pairs of half `i` of the eight columns whose lower bytes and codes are at `group`, `i` being a constant after inlining.
     unsafe fn pairs(group: *const u8, i: usize, uppers: Self::Uppers) -> [Self::Integers; 2];
     /// Column `i` of a pair, `i` being a constant after inlining, as f32 whose low halves are those
     /// of `lows`, or 0.

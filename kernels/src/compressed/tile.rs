@@ -10,8 +10,8 @@ use super::super::{LANES, Product};
 use super::block::{Block, CODES, Escapes, GROUP, Kind, LOWERS};
 use super::decode::{Arithmetic, Decode};
 
-/// Bytes between the groups being read and those being prefetched. Measured: 1024, which is best for
-/// plain weights, is up to a tenth slower on one thread.
+/// Bytes between the groups being read and those being prefetched. Measured: 1024 is up to a tenth slower on
+/// one thread.
 pub(super) const AHEAD: usize = 2048;
 
 /// Pairs of columns of a group.
