@@ -12,17 +12,14 @@
 //! least. The last share is that of the limit that binds.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Barrier, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex};
 
+use kernels::limits::{fma_peak, read_bandwidth, together};
 use kernels::{
     Attention, DeltaState, Format, GatedDelta, Isa, KV_BLOCK, Kernel, KvFormat, LANES, Product,
     attention_for, compress, compressed_product_for, gated_delta, product_for,
 };
 use memmap2::MmapMut;
-#[cfg(target_arch = "x86_64")]
-use pulp::x86::V3;
-use pulp::{Arch, Simd, WithSimd};
 
 const ROUNDS: usize = 40;
 const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 256];
@@ -79,12 +76,12 @@ fn main() {
         let mut recurred = vec![Vec::new(); recurrent.len()];
         for _ in 0..ROUNDS {
             for (weights, samples) in weights.iter().zip(&mut samples) {
-                limits.push([read_bandwidth(threads, &memory), fma_peak(threads, isa)]);
+                limits.push(measure_limits(isa, threads, &memory));
                 for (rows, samples) in rows.iter().zip(samples) {
                     samples.push(multiply(threads, weights, *rows));
                 }
             }
-            limits.push([read_bandwidth(threads, &memory), fma_peak(threads, isa)]);
+            limits.push(measure_limits(isa, threads, &memory));
             for (&context, samples) in contexts.iter().zip(&mut attended) {
                 for ((_, format), samples) in KvFormat::ALL.into_iter().zip(samples) {
                     samples.push(attend(threads, &memory, format, isa, context));
@@ -427,86 +424,7 @@ fn recur(threads: usize, isa: Isa, rows: usize) -> [f64; 2] {
     [bytes as f64 / seconds, (layers * of_layer) as f64 / seconds]
 }
 
-/// Bytes a second when the weights are only added up, from several places in turn.
-fn read_bandwidth(threads: usize, memory: &MmapMut) -> f64 {
-    const STREAMS: usize = 4;
-    let share = BYTES / threads / STREAMS;
-    let seconds = together(threads, |thread| {
-        let part = &memory[thread * share * STREAMS..][..share * STREAMS];
-        let sum = Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let mut sums = [0u64; 8];
-                for line in (0..share).step_by(64) {
-                    for stream in 0..STREAMS {
-                        let words = part[stream * share + line..][..64].as_chunks::<8>().0;
-                        for (sum, word) in sums.iter_mut().zip(words) {
-                            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
-                        }
-                    }
-                }
-                sums
-            },
-        );
-        std::hint::black_box(sum);
-    });
-    (share * STREAMS * threads) as f64 / seconds
-}
-
-/// f32 operations a second when nothing but fused multiply-adds on registers run, as wide as those of
-/// the instruction set.
-fn fma_peak(threads: usize, isa: Isa) -> f64 {
-    const SUMS: usize = 12;
-    struct MultiplyAdd(usize);
-    impl WithSimd for MultiplyAdd {
-        type Output = (f32, usize);
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) -> (f32, usize) {
-            let factor = simd.splat_f32s(std::hint::black_box(0.999_9));
-            let term = simd.splat_f32s(std::hint::black_box(1e-4));
-            let mut sums = [simd.splat_f32s(1.0); SUMS];
-            for _ in 0..self.0 {
-                for sum in &mut sums {
-                    *sum = simd.mul_add_e_f32s(*sum, factor, term);
-                }
-            }
-            let sum = sums.into_iter().map(|sum| simd.reduce_sum_f32s(sum)).sum();
-            (sum, self.0 * SUMS * S::F32_LANES * 2)
-        }
-    }
-    let operations = AtomicUsize::new(0);
-    let seconds = together(threads, |_| {
-        let work = MultiplyAdd(1 << 22);
-        let (sum, done) = match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 | Isa::AvxVnni => {
-                Simd::vectorize(V3::try_new().expect("instructions that kernels use"), work)
-            }
-            _ => Arch::new().dispatch(work),
-        };
-        std::hint::black_box(sum);
-        operations.fetch_add(done, Relaxed);
-    });
-    operations.into_inner() as f64 / seconds
-}
-
-/// Seconds from the common start of `threads` threads until the last is done with `work`.
-fn together(threads: usize, work: impl Fn(usize) + Sync) -> f64 {
-    let barrier = Barrier::new(threads);
-    let (work, barrier) = (&work, &barrier);
-    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
-        let worker = |thread| {
-            scope.spawn(move || {
-                barrier.wait();
-                let start = Instant::now();
-                work(thread);
-                (start, Instant::now())
-            })
-        };
-        let workers: Vec<_> = (0..threads).map(worker).collect();
-        workers.into_iter().map(|worker| worker.join().expect("a worker panicked")).collect()
-    });
-    let start = times.iter().map(|(start, _)| *start).min().expect("at least one thread");
-    let end = times.iter().map(|(_, end)| *end).max().expect("at least one thread");
-    (end - start).as_secs_f64()
+/// Bytes a second that are only read, and f32 operations a second of registers.
+fn measure_limits(isa: Isa, threads: usize, memory: &MmapMut) -> [f64; 2] {
+    [read_bandwidth(isa, threads, &memory[..BYTES], 4), fma_peak(isa, threads, 1 << 22)]
 }

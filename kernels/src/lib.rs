@@ -48,6 +48,7 @@ mod kv_cache;
 mod product;
 
 pub mod ggml;
+pub mod limits;
 pub mod quantise;
 
 mod argmax;

@@ -99,8 +99,8 @@ fn make(sources: &Path, folder: &Path, release: &Release, flags: &flags::Dist) -
 
     let base = format!("iree-llm-{}-{}", release.version, release.target);
     let packages = Packages {
-        archive: folder.join(format!("{base}.tar.zst")),
-        runtime: folder.join(format!("{base}-runtime.tar.zst")),
+        archive: folder.join(format!("{base}.tar.xz")),
+        runtime: folder.join(format!("{base}-runtime.tar.xz")),
         wheel: folder.join(wheel::file_name(release)),
         deb: folder.join(deb::file_name(release)),
     };

@@ -19,5 +19,6 @@ mod gated_delta;
 mod gather;
 mod ggml;
 mod head_gates;
+mod limits;
 mod norm;
 mod rope;

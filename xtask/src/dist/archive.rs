@@ -1,34 +1,41 @@
-//! A `.tar.zst`: unpack it anywhere, and run `bin/iree-llm`.
+//! A `.tar.xz`: unpack it anywhere, and run `bin/iree-llm`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::num::NonZero;
 use std::path::Path;
+use std::thread;
 
 use anyhow::{Context, Result};
-use zstd::Encoder;
+use lzma_rust2::{XzOptions, XzWriterMt};
 
 use super::Release;
 use super::tree::Tree;
 
-/// The slowest that ordinary `zstd -d` and `tar` take without flags, in level and window.
-const LEVEL: i32 = 19;
-const WINDOW_LOG: u32 = 27;
+/// What every `tar` since Debian 10's unpacks without flags: that knows nothing of zstd.
+const LEVEL: u32 = 6;
+/// Uncompressed bytes that are compressed by themselves, and so beside others: a few times the level's window.
+const BLOCK: NonZero<u64> = NonZero::new(32 << 20).unwrap();
 
 /// Writes `tree` as the folder `name` to the archive `to`.
 pub fn write(tree: &Tree, name: &str, release: &Release, to: &Path) -> Result<()> {
     let file = File::create(to).with_context(|| to.display().to_string())?;
-    let mut encoder = Encoder::new(BufWriter::new(file), LEVEL)?;
-    encoder.long_distance_matching(true)?;
-    encoder.window_log(WINDOW_LOG)?;
-    // What comes of one worker comes of any number.
-    encoder.multithread(std::thread::available_parallelism().map_or(1, |it| it.get() as u32))?;
-    tar(tree, &format!("{name}/"), release.time, &mut encoder)?;
-    encoder.finish()?.flush()?;
+    compressed(tree, &format!("{name}/"), release, BufWriter::new(file))?.flush()?;
     Ok(())
 }
 
+/// Writes `tree` as [`tar`] does, compressed. What comes of one worker comes of any number.
+pub fn compressed<W: Write>(tree: &Tree, prefix: &str, release: &Release, to: W) -> Result<W> {
+    let mut options = XzOptions::with_preset(LEVEL);
+    options.set_block_size(Some(BLOCK));
+    let workers = thread::available_parallelism().map_or(1, |it| it.get() as u32);
+    let mut xz = XzWriterMt::new(to, options, workers)?;
+    tar(tree, prefix, release.time, &mut xz)?;
+    Ok(xz.finish()?)
+}
+
 /// Writes `tree` in tar's format; every name begins with `prefix`, which ends with a slash or is empty.
-pub fn tar(tree: &Tree, prefix: &str, time: u64, to: impl Write) -> Result<()> {
+fn tar(tree: &Tree, prefix: &str, time: u64, to: impl Write) -> Result<()> {
     let mut tar = tar::Builder::new(to);
     let folders = tree.folders().into_iter().map(|folder| format!("{prefix}{folder}/"));
     let first = Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty());
@@ -61,6 +68,8 @@ fn header(mode: u32, time: u64) -> tar::Header {
 mod tests {
     use std::io::Read;
 
+    use lzma_rust2::XzReader;
+
     use super::super::tree::tests::example;
     use super::*;
 
@@ -76,7 +85,7 @@ mod tests {
         };
         let archive = written("a");
         assert_eq!(archive, written("b"));
-        let mut archive = tar::Archive::new(zstd::Decoder::new(&archive[..]).unwrap());
+        let mut archive = tar::Archive::new(XzReader::new(&archive[..], false));
         let mut found = Vec::new();
         for entry in archive.entries().unwrap() {
             let mut entry = entry.unwrap();

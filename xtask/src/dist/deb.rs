@@ -5,9 +5,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use lzma_rust2::{XzOptions, XzWriter};
 
-use super::archive::tar;
+use super::archive::compressed;
 use super::tree::Tree;
 use super::{GLIBC, Release};
 
@@ -19,9 +18,6 @@ iree-llm answers prompts, talks and serves OpenAI's and Anthropic's clients with
 Phi and other models on CPUs: token for token what Hugging Face transformers generates.";
 /// Where it comes from.
 pub const HOMEPAGE: &str = env!("CARGO_PKG_REPOSITORY");
-
-/// Of xz: Debian 11 reads no zstd.
-const LEVEL: u32 = 6;
 
 /// What the package is called.
 pub fn file_name(release: &Release) -> String {
@@ -48,8 +44,8 @@ pub fn write(tree: &Tree, release: &Release, to: &Path) -> Result<()> {
     let mut package = ar::Builder::new(BufWriter::new(file));
     let members = [
         ("debian-binary", b"2.0\n".to_vec()),
-        ("control.tar.xz", compressed(&control, "", release)?),
-        ("data.tar.xz", compressed(&debians(tree), "usr/", release)?),
+        ("control.tar.xz", compressed(&control, "", release, Vec::new())?),
+        ("data.tar.xz", compressed(&debians(tree), "usr/", release, Vec::new())?),
     ];
     for (name, data) in members {
         let mut header = ar::Header::new(name.into(), data.len() as u64);
@@ -59,12 +55,6 @@ pub fn write(tree: &Tree, release: &Release, to: &Path) -> Result<()> {
     }
     package.into_inner()?.flush()?;
     Ok(())
-}
-
-fn compressed(tree: &Tree, prefix: &str, release: &Release) -> Result<Vec<u8>> {
-    let mut xz = XzWriter::new(Vec::new(), XzOptions::with_preset(LEVEL))?;
-    tar(tree, prefix, release.time, &mut xz)?;
-    Ok(xz.finish()?)
 }
 
 /// The tree with what Debian keeps elsewhere.

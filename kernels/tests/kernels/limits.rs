@@ -1,0 +1,26 @@
+//! What benchmarks hold kernels against is done, all of it.
+
+use kernels::Isa;
+use kernels::limits::{multiply_add, sum};
+
+#[test]
+fn every_byte_is_read_once_whatever_the_streams() {
+    let words: Vec<u64> = (0..16 * (128 << 10) / 8 * 2).collect();
+    let expected: u64 = words.iter().sum();
+    for isa in Isa::all_here() {
+        for streams in [1, 4, 8, 16] {
+            assert_eq!(sum(isa, bytemuck::cast_slice(&words), streams), expected, "{isa:?}");
+        }
+    }
+}
+
+#[test]
+fn the_multiplications_are_done() {
+    for isa in Isa::all_here() {
+        let (sum, operations) = multiply_add(isa, 1000);
+        // Each number is multiplied and added to a thousand times.
+        let numbers = operations as f32 / 2000.0;
+        assert!(numbers >= 16.0, "{isa:?}: {numbers}");
+        assert!((sum - numbers).abs() < 0.1 * numbers, "{isa:?}: {sum} of {numbers}");
+    }
+}
