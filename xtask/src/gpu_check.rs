@@ -31,7 +31,7 @@ const PROGRAM: &str = "bin/iree-llm";
 /// The shapes that are measured there, in `models`.
 const SHAPES: [&str; 2] = ["Llama-3.2-1B", "Llama-3.1-8B"];
 
-/// The fixtures of models that run on CPUs only, one a line (`xla-session/tests/families.rs` compares it).
+/// The fixtures of models that run on CPUs only, one a line (`xla-session/tests/models/families.rs` compares it).
 const ON_CPUS: &str = include_str!("gpu_check/on_cpus.txt");
 
 /// Everything in a bundle.

@@ -2,9 +2,9 @@
 //! sanitizers, in Rust and in IREE's C.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use iree_src::{CUDA_HOME_VAR, DIST_VAR, Sanitizer};
 
 use crate::iree::fetch::fetch;
@@ -14,6 +14,13 @@ use crate::{features, fetch_iree, flags, workspace};
 /// Tests that do not run: those that have the compiler in their process, which is LLVM and not ours,
 /// and those of leaks, which bring a sanitizer of their own.
 const LEFT_OUT: [&str; 3] = ["compiler", "leaks", "other_models"];
+
+/// The program with the tests of models; what is for it follows.
+const MODELS: [&str; 7] =
+    ["--package", "xla-session", "--features", "vulkan", "--test", "models", "--"];
+
+/// What makes it list them, the ignored ones too.
+const LIST: [&str; 3] = ["--list", "--format", "terse"];
 
 pub fn run(flags: &flags::Sanitize) -> Result<()> {
     let both = [flags::Sanitizer::Address, flags::Sanitizer::Thread];
@@ -25,14 +32,24 @@ pub fn run(flags: &flags::Sanitize) -> Result<()> {
         };
         eprintln!("==> {} sanitizer", sanitizer.as_str());
         let folder = iree(sanitizer, &flags.network)?;
-        for test in [of_iree_rt()?, of_models_on_vulkan()] {
-            let mut command = cargo(sanitizer, &folder)?;
+        let cargo = || -> Result<Command> {
+            let mut cargo = cargo(sanitizer, &folder)?;
             if flags.network.offline {
-                command.env("CARGO_NET_OFFLINE", "true");
+                cargo.env("CARGO_NET_OFFLINE", "true");
             }
-            command.args(test).args(&flags.only);
-            workspace::run(&mut command)
-                .with_context(|| format!("the {} sanitizer found something", sanitizer.as_str()))?;
+            Ok(cargo)
+        };
+        let run = |command: &mut Command| {
+            workspace::run(command)
+                .with_context(|| format!("the {} sanitizer found something", sanitizer.as_str()))
+        };
+        run(cargo()?.args(of_iree_rt()?).args(&flags.only))?;
+        let only = flags.only.as_deref();
+        let models = on_vulkan(&listed(cargo()?.args(MODELS).args(LIST))?, only);
+        ensure!(only.is_some() || !models.is_empty(), "no test of models is on a device of Vulkan");
+        // Without a name all would run.
+        if !models.is_empty() {
+            run(cargo()?.args(MODELS).args(["--include-ignored", "--exact"]).args(models))?;
         }
     }
     Ok(())
@@ -65,12 +82,22 @@ fn of_iree_rt() -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// And of models: what has steps in flight on a device that computes by itself. All fixtures would take
-/// hours.
-fn of_models_on_vulkan() -> Vec<String> {
-    let all = ["--package", "xla-session", "--features", "vulkan", "--test", "vulkan", "--"];
-    let these = ["--include-ignored", "--skip", "every_fixture", "--skip", "each_family"];
-    all.iter().chain(&these).map(|&it| it.to_owned()).collect()
+/// Of the tests of models that the program has listed those that run, by their whole names: what has steps in flight
+/// on a device that computes by itself. All fixtures would take hours.
+fn on_vulkan(listed: &str, only: Option<&str>) -> Vec<String> {
+    let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+    let ours = names.filter(|name| {
+        let long = ["every_fixture", "each_family"].iter().any(|part| name.contains(part));
+        name.starts_with("vulkan::") && !long && only.is_none_or(|part| name.contains(part))
+    });
+    ours.map(ToOwned::to_owned).collect()
+}
+
+/// What `cargo` prints.
+fn listed(cargo: &mut Command) -> Result<String> {
+    let output = cargo.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo cannot list tests ({})", output.status);
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// `cargo test`, whose arguments are to follow.
@@ -134,4 +161,19 @@ fn host() -> Result<String> {
 fn has_std_sources() -> Result<bool> {
     let sysroot = rustc(&["--print", "sysroot"])?;
     Ok(Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library").is_dir())
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+
+    #[test]
+    fn of_models_only_what_is_short_runs_on_vulkan() {
+        let listed = "cuda::mixed_steps: test\nvulkan::long::mixed_steps: test\n\
+             vulkan::each_family_of_all: test\nvulkan::the_contract_holds: test\n\n3 tests\n";
+        let both = ["vulkan::long::mixed_steps", "vulkan::the_contract_holds"];
+        assert_eq!(on_vulkan(listed, None), both);
+        assert_eq!(on_vulkan(listed, Some("mixed")), both[..1]);
+        assert!(on_vulkan(listed, Some("threads")).is_empty());
+    }
 }

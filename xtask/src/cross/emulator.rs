@@ -26,31 +26,28 @@ struct Tests {
 
 /// What every instruction set computes, and then models: all fixtures as stored and in f32, on both devices,
 /// and the trained ones.
-const TESTS: [Tests; 3] = [
+const TESTS: [Tests; 2] = [
     Tests { package: "kernels", program: "kernels", some: &[] },
     Tests {
         package: "xla-session",
-        program: "xla",
+        program: "models",
         some: &[
-            "every_token_equals_the_reference_as_stored_on_local_task",
-            "every_token_equals_the_reference_in_f32_on_local_task",
-            "every_token_equals_the_reference_as_stored_on_local_sync",
-            "every_token_equals_the_reference_in_f32_on_local_sync",
-            "the_model_in_the_repository",
+            "xla::every_token_equals_the_reference_as_stored_on_local_task",
+            "xla::every_token_equals_the_reference_in_f32_on_local_task",
+            "xla::every_token_equals_the_reference_as_stored_on_local_sync",
+            "xla::every_token_equals_the_reference_in_f32_on_local_sync",
+            "xla::the_model_in_the_repository",
+            "smollm2::a_trained_model",
         ],
     },
-    Tests { package: "xla-session", program: "smollm2", some: &["a_trained_model"] },
 ];
 
 /// What `--all` adds: the long ones of those, and what checks precisions and bits.
-const MORE: [Tests; 6] = [
-    Tests { package: "xla-session", program: "xla", some: &[] },
-    Tests { package: "xla-session", program: "bf16", some: &[] },
-    Tests { package: "xla-session", program: "quantised", some: &[] },
-    Tests { package: "xla-session", program: "gguf", some: &[] },
-    Tests { package: "xla-session", program: "engine", some: &[] },
-    Tests { package: "xla-session", program: "invariance", some: &[] },
-];
+const MORE: [Tests; 1] = [Tests {
+    package: "xla-session",
+    program: "models",
+    some: &["xla::", "bf16::", "quantised::", "gguf::", "engine::", "invariance::"],
+}];
 
 impl Emulator {
     /// That of `machine`, as the CPU that it calls `cpu`.

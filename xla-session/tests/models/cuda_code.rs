@@ -1,13 +1,9 @@
 //! What the compiler makes of the graphs for NVIDIA GPUs: dispatches, command buffers, machine code.
 //! A graph is compiled once, and every phase of that looked at.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::fs;
 use std::path::Path;
 
-use fixtures::Fixture;
 use iree_rt::{CompileLimits, CompileOptions, Compiler, InputType, OptLevel, cuda};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
@@ -15,6 +11,8 @@ use xla_session::emit::{Format, WeightFormats};
 use xla_session::lower::cuda::{self as lower, CudaTiles};
 use xla_session::lower::paged::Graph;
 use xla_session::{LoadMode, Precision};
+
+use crate::fixtures::{self, Fixture};
 
 /// The older one is of GPUs since 2020.
 const ARCHITECTURES: [cuda::Target; 2] = [cuda::Target::SM_80, cuda::Target::SM_89];

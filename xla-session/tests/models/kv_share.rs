@@ -1,20 +1,18 @@
 //! Pages that another process has left: what follows is, to the bit, what follows without them.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use fixtures::Fixture;
-use fixtures::random::Random;
 use xla_session::batching::{BatcherOptions, Gap, Request, Speculate};
 use xla_session::{
     Batcher, Engine, EngineOptions, KvFormat, KvShare, Model, Output, Precision, Run, Sequence,
     SessionOptions, Tuning, Want,
 };
+
+use crate::fixtures::random::Random;
+use crate::fixtures::{self, Fixture};
 
 const PAGE: usize = 64;
 

@@ -2,14 +2,12 @@
 //!
 //! `tests/reference/reference_1b.py FOLDER --compare` makes one of the full Llama-3.2-1B shape
 //! and runs this.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::path::PathBuf;
 
-use fixtures::{Fixture, assert_same_tokens};
 use xla_session::SessionOptions;
+
+use crate::fixtures::{Fixture, assert_same_tokens};
 
 #[test]
 #[ignore = "needs a model in REFERENCE_MODEL"]

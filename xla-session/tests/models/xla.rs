@@ -1,13 +1,11 @@
 //! The IREE engine against the reference tokens of Hugging Face transformers, through the
 //! contract.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::path::{Path, PathBuf};
 
-use fixtures::{Fixture, SOME, assert_close, assert_contract, assert_same_tokens};
 use xla_session::{InferenceSession, Precision, SessionOptions, Tuning, generate_greedy};
+
+use crate::fixtures::{self, Fixture, SOME, assert_close, assert_contract, assert_same_tokens};
 
 /// Compiled graphs are shared by the tests of one build.
 fn options() -> SessionOptions {

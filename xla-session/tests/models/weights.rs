@@ -1,17 +1,15 @@
 //! Packed weights on disk: a session that maps them is the session that packed them.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use fixtures::{Fixture, assert_same_tokens};
 use tempfile::TempDir;
 use xla_session::cache::{Cache, Kind};
 use xla_session::{Event, InferenceSession, LoadMode, Opened, Precision, SessionOptions};
+
+use crate::fixtures::{self, Fixture, assert_same_tokens};
 
 const FIXTURE: &str = "llama-llama3-tied-bf16";
 

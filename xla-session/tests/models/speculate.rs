@@ -1,17 +1,15 @@
 //! Drafts on real models: every token and every end is that without.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use fixtures::{SOME, assert_same_tokens};
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::{
     DraftCounts, Drafter, FinishReason, GenerateOptions, Generation, InferenceSession,
     ModelDrafter, NgramDrafter, Precision, SessionOptions, Speculation, generate,
 };
+
+use crate::fixtures::{self, SOME, assert_same_tokens};
 
 fn open(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
     // Compiled graphs are shared by the tests of one build.

@@ -1,19 +1,17 @@
 //! Models on a device of Vulkan: lavapipe is one that needs no GPU (Debian: `apt install
 //! mesa-vulkan-drivers`). Where there is none, tests say SKIPPED and why, and the same graphs are run on
 //! the CPU.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::path::PathBuf;
 
-use fixtures::streams::{
-    check_by_eight_rows, check_mixed_steps, check_what_is_not_a_number, engine,
-};
-use fixtures::{assert_contract, assert_same_tokens};
 use xla_session::{
     Engine, EngineOptions, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
 };
+
+use crate::fixtures::streams::{
+    check_by_eight_rows, check_mixed_steps, check_what_is_not_a_number, engine,
+};
+use crate::fixtures::{self, assert_contract, assert_same_tokens};
 
 /// Compiled graphs are shared by the tests of one build.
 fn shared_cache() -> PathBuf {

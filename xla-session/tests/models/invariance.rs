@@ -1,17 +1,15 @@
 //! Batch invariance: the bits of a row's logits depend on the tokens before it, and on nothing else:
 //! not on other rows, on where a text was cut, on whether its beginning came from the prefix cache or was
 //! run again, nor on threads.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::path::{Path, PathBuf};
 
-use fixtures::Fixture;
-use fixtures::random::Random;
-use fixtures::streams::{Seen, Stream, finish, largest, with_pages};
 use xla_session::kernels::Isa;
 use xla_session::{Engine, LoadMode, Model, Output, Precision, Run, SessionOptions, Tuning, Want};
+
+use crate::fixtures::random::Random;
+use crate::fixtures::streams::{Seen, Stream, finish, largest, with_pages};
+use crate::fixtures::{self, Fixture};
 
 const SEED: u64 = 1717;
 

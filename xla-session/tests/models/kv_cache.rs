@@ -1,13 +1,11 @@
 //! The KV cache in f16: what it loses, where it is chosen, and what f16 cannot hold.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::path::Path;
 
-use fixtures::Fixture;
 use xla_session::kernels::Isa;
 use xla_session::{InferenceSession, KvFormat, Precision, Result, SessionOptions, Tuning};
+
+use crate::fixtures::{self, Fixture};
 
 fn options(precision: Precision, kv_cache: Option<KvFormat>) -> SessionOptions {
     SessionOptions {

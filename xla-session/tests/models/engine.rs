@@ -1,20 +1,18 @@
 //! Many sequences on one model: every token is the reference's, whatever else is in a step, and a step
 //! that cannot be changes nothing.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::path::PathBuf;
 use std::sync::mpsc;
 
-use fixtures::random::Random;
-use fixtures::streams::{Seen, Stream, finish, largest, step};
-use fixtures::{Case, Fixture, SOME, assert_close};
 use xla_session::checkpoint::{Checkpoint, LoadMode};
 use xla_session::{
     Engine, EngineOptions, EngineSession, Error, InferenceSession, KvFormat, Model, Output,
     Precision, Run, Sequence, SessionOptions, Want,
 };
+
+use crate::fixtures::random::Random;
+use crate::fixtures::streams::{Seen, Stream, finish, largest, step};
+use crate::fixtures::{self, Case, Fixture, SOME, assert_close};
 
 const SEED: u64 = 17;
 

@@ -1,13 +1,11 @@
 //! Graphs compiled ahead of time for CPUs that are not known.
-#![cfg(feature = "iree")]
 
-mod fixtures;
-
-use fixtures::assert_same_tokens;
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::WeightFormats;
 use xla_session::{LoadMode, Precision, SessionOptions, compile_ahead};
+
+use crate::fixtures::{self, assert_same_tokens};
 
 /// The least of the levels that this machine runs.
 const LEAST: &str = if cfg!(target_arch = "x86_64") { "x86-64" } else { "aarch64" };

@@ -2,19 +2,17 @@
 //! transformers has of them.
 //!
 //! `tests/reference/make_quantised.py` makes the folders.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fixtures::Fixture;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use xla_session::checkpoint::{Checkpoint, LoadMode};
 use xla_session::config::ModelConfig;
 use xla_session::{Engine, EngineOptions, Model, Output, Precision, Run, SessionOptions, Want};
+
+use crate::fixtures::{self, Fixture};
 
 /// What is made, how [`Encoding`](xla_session::checkpoint::Encoding) says it, and the types of blocks that
 /// its matrices are multiplied as.

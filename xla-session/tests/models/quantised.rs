@@ -1,8 +1,5 @@
 //! int8 and int4 against a model of the format: the same weights, rounded by
 //! [`kernels::quantise`] and stored as f32.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,6 +13,8 @@ use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::kernels::Isa;
 use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning};
+
+use crate::fixtures;
 
 /// `weights`, `[rows, columns]`, as `format` stores them.
 fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {

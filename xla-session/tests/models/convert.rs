@@ -1,17 +1,15 @@
 //! Converted models: the values of what they were converted from, to the bit, and the same tokens.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use fixtures::{Fixture, SOME};
 use tempfile::TempDir;
 use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Float, LoadMode};
 use xla_session::config::ModelConfig;
 use xla_session::{Precision, SessionOptions};
+
+use crate::fixtures::{self, Fixture, SOME};
 
 /// `model` in f32, in several files.
 fn converted(model: &Path) -> TempDir {

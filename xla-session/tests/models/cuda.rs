@@ -1,16 +1,11 @@
 //! The graphs for NVIDIA GPUs, as far as they can be checked without one: what they compute, on the
 //! CPU, and that they compile ahead of time. `cuda_code.rs` has what the compiler makes of them.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use fixtures::streams::{self, check_by_eight_rows, check_mixed_steps, check_what_is_not_a_number};
-use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{Format, WeightFormats};
@@ -18,6 +13,11 @@ use xla_session::{
     Engine, Event, InferenceSession, LoadMode, Output, Precision, Run, SessionOptions, Tuning,
     Want, compile_ahead, generate_greedy,
 };
+
+use crate::fixtures::streams::{
+    self, check_by_eight_rows, check_mixed_steps, check_what_is_not_a_number,
+};
+use crate::fixtures::{self, Fixture, assert_close, assert_contract, assert_same_tokens};
 
 /// Architectures that graphs are compiled for, the older one of GPUs since 2020.
 const ARCHITECTURES: [&str; 2] = ["sm_80", "sm_89"];

@@ -398,7 +398,7 @@ fn clearing_while_others_compile_harms_nobody() {
 /// This test binary again, running only [`child`] with these variables.
 fn spawn(folder: &TempDir, wait: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .args(["--exact", "cache::child", "--ignored", "--nocapture"])
         .env("CACHE_TEST_FOLDER", folder.path())
         .env("CACHE_TEST_WAIT_MS", wait)
         .stdout(Stdio::piped())

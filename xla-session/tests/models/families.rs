@@ -1,7 +1,5 @@
 //! What an architecture says is what the graph for CPUs does, also where no family of today says it.
 
-mod fixtures;
-
 use std::path::Path;
 
 use xla_session::Precision;
@@ -12,6 +10,8 @@ use xla_session::emit::WeightFormats;
 use xla_session::kernels::Isa;
 use xla_session::lower::cpu::{self, CpuTarget, Program, Source};
 use xla_session::lower::paged;
+
+use crate::fixtures;
 
 /// The biases of the first layer in the order of their calls, each with what is beside it in the same
 /// call, and the graph.
@@ -70,7 +70,7 @@ fn gpus_say_what_they_refuse_and_what_runs_it() {
 /// `cargo xtask gpu-check` leaves these out of what it makes for GPUs.
 #[test]
 fn gpus_refuse_the_fixtures_that_are_listed() {
-    let listed: Vec<_> = include_str!("../../xtask/src/gpu_check/on_cpus.txt").lines().collect();
+    let listed: Vec<_> = include_str!("../../../xtask/src/gpu_check/on_cpus.txt").lines().collect();
     let run: Vec<_> = fixtures::of_gpus().into_iter().map(|it| it.name).collect();
     let all = fixtures::all().into_iter().map(|it| it.name);
     let refused: Vec<_> = all.filter(|name| !run.contains(name)).collect();

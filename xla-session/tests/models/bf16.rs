@@ -1,8 +1,5 @@
 //! `--precision bf16` against a model of it in f64: matrices rounded to bfloat16, and what they
 //! are multiplied with.
-#![cfg(feature = "iree")]
-
-mod fixtures;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,6 +9,8 @@ use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::kernels::Isa;
 use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning};
+
+use crate::fixtures;
 
 /// Plain Llamas: without biases, norms of queries and keys, and windows. One has f32 weights and
 /// an odd number of columns.

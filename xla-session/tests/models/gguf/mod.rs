@@ -1,10 +1,7 @@
 //! GGUF files: the tokens of the same weights in safetensors, and integers that are not rounded again.
-#![cfg(feature = "iree")]
 
 mod converter;
-#[path = "../fixtures/mod.rs"]
-mod fixtures;
-#[path = "../../../checkpoint/tests/writer/mod.rs"]
+#[path = "../../../../checkpoint/tests/writer/mod.rs"]
 mod writer;
 
 use std::fs;
@@ -20,6 +17,8 @@ use xla_session::config::ModelConfig;
 use xla_session::emit::WeightFormats;
 use xla_session::kernels::Format;
 use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions};
+
+use crate::fixtures;
 
 /// Writes the values of the GGUF file `from` as safetensors, beside the configuration in `folder`.
 fn widen(from: &Path, folder: &Path, to: &Path) {

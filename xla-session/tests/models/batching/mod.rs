@@ -1,10 +1,7 @@
 //! Many requests at once: every one has the tokens that it has alone.
-#![cfg(feature = "iree")]
 
 mod chosen;
 mod faults;
-#[path = "../fixtures/mod.rs"]
-mod fixtures;
 mod likelihood;
 
 use std::collections::HashMap;
@@ -12,7 +9,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fixtures::{SOME, WITH_STATES};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use xla_session::batching::{
@@ -25,6 +21,8 @@ use xla_session::{
     GenerateOptions, InferenceSession, Model, NgramDrafter, Output, Pooling, Run, SessionOptions,
     Speculation, Want, generate, generate_greedy,
 };
+
+use crate::fixtures::{self, SOME, WITH_STATES};
 
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
 
