@@ -16,20 +16,22 @@ pub fn of_iree_rt() -> Result<Vec<String>> {
     Ok(features.cloned().collect())
 }
 
-/// The lints for none of them, with `each` for each of them alone and for all, which the workspace's lints
-/// are for; and for what of the tests is left with the fewest that run.
+/// The lints for what of the tests is left with the fewest features that run; with `each`, for none, for each of them alone
+/// and for all. Of all the workspace's lints are, and of none those without IREE.
 pub fn clippy(cargo: impl Fn(&[&str]) -> Command, each: bool) -> Result<()> {
-    let features = of_iree_rt()?;
-    let alone = features.iter().map(String::as_str).filter(|_| each);
-    let all = features.join(",");
     let clippy = |features: &str, rest: &[&str]| {
         let package = ["clippy", "--package=iree-rt", "--no-default-features", "--features"];
         let mut clippy = cargo(&package);
         clippy.arg(features).args(rest).args(["--", "-D", "warnings"]);
         workspace::run(&mut clippy)
     };
-    for features in [""].into_iter().chain(alone).chain(each.then_some(all.as_str())) {
-        clippy(features, &[])?;
+    if each {
+        let features = of_iree_rt()?;
+        let all = features.join(",");
+        let alone = features.iter().map(String::as_str);
+        for features in [""].into_iter().chain(alone).chain([all.as_str()]) {
+            clippy(features, &[])?;
+        }
     }
     clippy("link", &["--all-targets"])
 }
