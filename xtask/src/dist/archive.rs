@@ -24,7 +24,7 @@ pub fn write(tree: &Tree, name: &str, release: &Release, to: &Path) -> Result<()
     Ok(())
 }
 
-/// Writes `tree` as [`tar`] does, compressed. What comes of one worker comes of any number.
+/// Writes `tree` as [`tar()`] does, compressed. What comes of one worker comes of any number.
 pub fn compressed<W: Write>(tree: &Tree, prefix: &str, release: &Release, to: W) -> Result<W> {
     let mut options = XzOptions::with_preset(LEVEL);
     options.set_block_size(Some(BLOCK));
