@@ -18,7 +18,8 @@
 //! rows meet which weights. Each instruction set is one file that implements the vector;
 //! `avx512_bf16.rs`, `quads.rs`, `neon_bf16.rs` and `neon_quads.rs` are what some CPUs have beside it.
 //! For many rows of integers there are two more algorithms: dozens of them (`many_rows.rs`, AVX-512 VNNI), and
-//! tiles (`amx.rs`, `amx_integers.rs`), which multiply bfloat16 weights too (`amx_floats.rs`).
+//! tiles (`amx.rs`, `amx_integers.rs`), which multiply bfloat16 weights too (`amx_floats.rs`). What a CPU could do at best
+//! is measured with the same vectors ([`limits`]).
 
 /// Eight copies of a body, or those listed, in each of which `$i` is a constant.
 macro_rules! unroll {

@@ -85,8 +85,8 @@ macro_rules! run {
     }};
 }
 
-/// The sum of `memory`'s words of eight bytes, which are read line by line from `streams` places in turn; what is left of
-/// 128 KiB of each stream is not read.
+/// The sum of `memory`'s words of eight bytes, which are read line by line from `streams` places in turn, 128 KiB from each
+/// before the next so many. What does not fill all streams at the end is not read.
 ///
 /// # Panics
 ///
