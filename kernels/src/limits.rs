@@ -97,8 +97,8 @@ pub fn sum(isa: Isa, memory: &[u8], streams: usize) -> u64 {
     all.into_inner()
 }
 
-/// The sum of ones that were multiplied by 0.9999 and had 0.0001 added so often, which leaves them what they are, and the
-/// f32 operations that it took.
+/// The sum of numbers that began as zeros and were multiplied by 0.9999 and had 0.0001 added so often, and the f32
+/// operations that it took.
 ///
 /// # Panics
 ///
@@ -145,7 +145,7 @@ impl<V: Vector> Job<V> for MultiplyAdd<'_> {
         unsafe {
             let factor = V::splat(black_box(0.999_9));
             let term = V::splat(black_box(1e-4));
-            let mut sums = [V::splat(1.0); SUMS];
+            let mut sums = [V::splat(0.0); SUMS];
             for _ in 0..self.turns {
                 for sum in &mut sums[..V::ROWS] {
                     *sum = sum.mul_add(factor, term).pin();

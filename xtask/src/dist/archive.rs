@@ -1,4 +1,5 @@
-//! A `.tar.xz`: unpack it anywhere, and run `bin/iree-llm`.
+//! A `.tar.xz`: unpack it anywhere, and run `bin/iree-llm`. Of xz, as neither tar of Debian 10 nor dpkg of Debian 11 reads
+//! zstd.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,7 +13,7 @@ use lzma_rust2::{XzOptions, XzWriterMt};
 use super::Release;
 use super::tree::Tree;
 
-/// What every `tar` since Debian 10's unpacks without flags: that knows nothing of zstd.
+/// The one that `xz` has by itself, with a window of 8 MiB.
 const LEVEL: u32 = 6;
 /// Uncompressed bytes that are compressed by themselves, and so beside others: a few times the level's window.
 const BLOCK: NonZero<u64> = NonZero::new(32 << 20).unwrap();
