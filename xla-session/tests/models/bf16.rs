@@ -135,7 +135,7 @@ fn open(folder: &Path, tuning: Tuning) -> Box<dyn InferenceSession> {
         precision: Precision::Bf16,
         tuning,
         kv_cache: Some(KvFormat::F32),
-        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         context: Some(512),
         ..Default::default()
     };

@@ -51,7 +51,7 @@ fn assert_runs(fixture: &Fixture) {
     let folder = assert_same(fixture);
     let options = SessionOptions {
         precision: Precision::F32,
-        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         weights_cache: false,
         context: Some(512),
         ..Default::default()

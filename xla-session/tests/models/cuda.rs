@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use xla_session::checkpoint::Checkpoint;
@@ -27,14 +27,9 @@ fn options(precision: Precision) -> SessionOptions {
     SessionOptions {
         tuning: Tuning { cuda_graphs: true, ..Tuning::default() },
         precision,
-        cache_dir: Some(shared_cache()),
+        cache_dir: Some(fixtures::compiled()),
         ..SessionOptions::default()
     }
-}
-
-/// Compiled graphs are shared by the tests of one build.
-fn shared_cache() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")
 }
 
 fn open(fixture: &Fixture, options: &SessionOptions) -> Box<dyn InferenceSession> {
@@ -305,7 +300,8 @@ fn check_prompts_in_bf16(name: &str) {
 
 /// Compiles every graph of `config` for `architecture`.
 fn compile(config: &ModelConfig, formats: &WeightFormats, architecture: &str, name: &str) {
-    let options = SessionOptions { cache_dir: Some(shared_cache()), ..SessionOptions::default() };
+    let options =
+        SessionOptions { cache_dir: Some(fixtures::compiled()), ..SessionOptions::default() };
     let graphs = compile_ahead(config, formats, architecture, name, &options)
         .unwrap_or_else(|e| panic!("{name} for {architecture}: {e}"));
     assert_eq!(graphs, 7, "steps of 1, 8, 32 and 256 rows, heads of 1, 8 and 32");
@@ -362,7 +358,7 @@ fn a_copied_cache_needs_no_compiler() {
     };
     let error = xla_session::open(&fixture.folder, &without).unwrap_err().to_string();
     assert!(error.contains("no cache holds"), "{error}");
-    for entry in fs::read_dir(shared_cache()).unwrap() {
+    for entry in fs::read_dir(fixtures::compiled()).unwrap() {
         let path = entry.unwrap().path();
         // What another test is writing goes by other names until it is whole.
         let _ = fs::copy(&path, Path::join(elsewhere.path(), path.file_name().unwrap()));

@@ -134,7 +134,7 @@ fn has_integers(types: &[&str]) -> bool {
 fn options(precision: Precision) -> SessionOptions {
     SessionOptions {
         precision,
-        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         weights_cache: false,
         context: Some(512),
         ..Default::default()

@@ -1,7 +1,6 @@
 //! Many sequences on one model: every token is the reference's, whatever else is in a step, and a step
 //! that cannot be changes nothing.
 
-use std::path::PathBuf;
 use std::sync::mpsc;
 
 use xla_session::checkpoint::{Checkpoint, LoadMode};
@@ -16,12 +15,8 @@ use crate::fixtures::{self, Case, Fixture, SOME, assert_close};
 
 const SEED: u64 = 17;
 
-/// Compiled graphs are shared by the tests of one build.
 fn options() -> SessionOptions {
-    SessionOptions {
-        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
-        ..SessionOptions::default()
-    }
+    SessionOptions { cache_dir: Some(fixtures::compiled()), ..SessionOptions::default() }
 }
 
 fn open(name: &str) -> (Fixture, Model) {

@@ -2,7 +2,7 @@
 //! not on other rows, on where a text was cut, on whether its beginning came from the prefix cache or was
 //! run again, nor on threads.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use xla_session::kernels::Isa;
 use xla_session::{Engine, LoadMode, Model, Output, Precision, Run, SessionOptions, Tuning, Want};
@@ -42,13 +42,13 @@ const PLACES: [(Place, usize); 4] = [
     (("local-task", Some(3)), 2),
 ];
 
-/// Compiled graphs are shared by the tests of one build. A sketch, which matrices as small as here do not
+/// A sketch, which matrices as small as here do not
 /// have by themselves, picks single tokens.
 fn options(precision: Precision, compress: bool) -> SessionOptions {
     SessionOptions {
         precision,
         tuning: Tuning { sketch: Some(true), compress, ..Tuning::default() },
-        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         ..SessionOptions::default()
     }
 }

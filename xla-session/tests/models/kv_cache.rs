@@ -11,7 +11,7 @@ fn options(precision: Precision, kv_cache: Option<KvFormat>) -> SessionOptions {
     SessionOptions {
         precision,
         kv_cache,
-        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         ..SessionOptions::default()
     }
 }

@@ -17,10 +17,8 @@ use crate::fixtures::{self, Fixture};
 const PAGE: usize = 64;
 
 fn open(fixture: &Fixture, change: impl FnOnce(&mut SessionOptions)) -> Model {
-    let mut options = SessionOptions {
-        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
-        ..SessionOptions::default()
-    };
+    let mut options =
+        SessionOptions { cache_dir: Some(fixtures::compiled()), ..SessionOptions::default() };
     change(&mut options);
     Model::open(&fixture.folder, &options).unwrap()
 }

@@ -100,7 +100,7 @@ fn open_on(
         precision,
         tuning,
         kv_cache: Some(KvFormat::F32),
-        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         context: Some(512),
         ..Default::default()
     };

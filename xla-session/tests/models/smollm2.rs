@@ -77,7 +77,7 @@ fn given(file: &str) -> Option<(PathBuf, Vec<Case>)> {
 }
 
 fn cached(options: &SessionOptions) -> SessionOptions {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
+    let cache_dir = Some(crate::fixtures::compiled());
     SessionOptions { cache_dir, ..options.clone() }
 }
 

@@ -12,8 +12,7 @@ use xla_session::{
 use crate::fixtures::{self, SOME, assert_same_tokens};
 
 fn open(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
-    // Compiled graphs are shared by the tests of one build.
-    let cache_dir = Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
+    let cache_dir = Some(fixtures::compiled());
     let options = SessionOptions { precision, cache_dir, ..SessionOptions::default() };
     xla_session::open(folder, &options).unwrap().session
 }

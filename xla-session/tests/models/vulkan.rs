@@ -2,8 +2,6 @@
 //! mesa-vulkan-drivers`). Where there is none, tests say SKIPPED and why, and the same graphs are run on
 //! the CPU.
 
-use std::path::PathBuf;
-
 use xla_session::{
     Engine, EngineOptions, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
 };
@@ -13,17 +11,12 @@ use crate::fixtures::streams::{
 };
 use crate::fixtures::{self, assert_contract, assert_same_tokens};
 
-/// Compiled graphs are shared by the tests of one build.
-fn shared_cache() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")
-}
-
 /// The graphs of devices of Vulkan on the CPU.
 fn on_the_cpu(precision: Precision) -> SessionOptions {
     SessionOptions {
         tuning: Tuning { vulkan_graphs: true, ..Tuning::default() },
         precision,
-        cache_dir: Some(shared_cache()),
+        cache_dir: Some(fixtures::compiled()),
         ..SessionOptions::default()
     }
 }

@@ -15,7 +15,7 @@ const FIXTURE: &str = "llama-llama3-tied-bf16";
 
 /// A cache folder that has the fixture's graphs, from the one that the tests of a build share.
 fn cache(precision: Precision) -> TempDir {
-    let shared = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    let shared = fixtures::compiled();
     let fixture = fixtures::named(FIXTURE);
     let options = SessionOptions {
         cache_dir: Some(shared.clone()),
@@ -124,7 +124,7 @@ fn what_is_loaded_ends_where_it_was_said_to() {
         }
     };
     let options = SessionOptions {
-        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         weights_cache: false,
         observer: Some(Arc::new(observer)),
         ..SessionOptions::default()

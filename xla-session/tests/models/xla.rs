@@ -1,18 +1,14 @@
 //! The IREE engine against the reference tokens of Hugging Face transformers, through the
 //! contract.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use xla_session::{InferenceSession, Precision, SessionOptions, Tuning, generate_greedy};
 
 use crate::fixtures::{self, Fixture, SOME, assert_close, assert_contract, assert_same_tokens};
 
-/// Compiled graphs are shared by the tests of one build.
 fn options() -> SessionOptions {
-    SessionOptions {
-        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
-        ..SessionOptions::default()
-    }
+    SessionOptions { cache_dir: Some(fixtures::compiled()), ..SessionOptions::default() }
 }
 
 fn open(

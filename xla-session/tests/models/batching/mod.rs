@@ -6,7 +6,7 @@ mod likelihood;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
@@ -26,10 +26,9 @@ use crate::fixtures::{self, SOME, WITH_STATES};
 
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
 
-/// Compiled graphs are shared by the tests of one build.
 fn open(folder: &Path) -> Model {
     let options = SessionOptions {
-        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         weights_cache: false,
         ..SessionOptions::default()
     };

@@ -43,7 +43,7 @@ fn open(model: &Path, precision: Precision) -> Box<dyn InferenceSession> {
     let options = SessionOptions {
         precision,
         kv_cache: Some(KvFormat::F32),
-        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        cache_dir: Some(fixtures::compiled()),
         weights_cache: false,
         context: Some(512),
         ..Default::default()
