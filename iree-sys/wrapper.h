@@ -39,6 +39,7 @@ IREE_API_EXPORT iree_status_t iree_vm_bytecode_module_create(
 #include "iree/hal/local/loaders/embedded_elf_loader.h"
 #include "iree/hal/local/loaders/registration/init.h"
 #include "iree/hal/local/loaders/vmvx_module_loader.h"
+#include "iree/hal/local/local_executable.h"
 #include "iree/task/executor.h"
 #include "iree/task/topology.h"
 

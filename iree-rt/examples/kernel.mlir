@@ -1,34 +1,25 @@
-// `x * 2 + 1` of 8 numbers in 4 workgroups of 2: each cuts out its part of `x` and of the result,
-// and calls the kernel on them.
+// `x * 2 + 1` of 8 numbers in 4 workgroups, each of which calls the kernel `scale`.
 //
-// `iree.abi.stub`, with import and export of the buffer views written out, matters: a function
-// that calls a kernel is not inlined into the wrapper that IREE makes otherwise, which then copies
-// all arguments. So does the `tensor.empty` inside the region: from outside, the result would be
-// read, too.
+// A graph like any other, in which a dispatch goes to a function that was not compiled with it.
+// Workgroups are told nothing but the constants (i32), where the tensors are, and which of
+// how many they are: to have a part of the tensors each is the kernel's to do.
 module @gate {
-  util.func public @scale(%x_view: !hal.buffer_view) -> !hal.buffer_view
-      attributes {iree.abi.stub} {
-    %x = hal.tensor.import %x_view : !hal.buffer_view -> tensor<8xf32>
-    %y = flow.dispatch.region -> (tensor<8xf32>) {
-      %empty = tensor.empty() : tensor<8xf32>
-      %group = flow.dispatch.workgroup.id[0] : index
-      %at = affine.apply affine_map<()[s0] -> (s0 * 2)>()[%group]
-      %part = tensor.extract_slice %x[%at] [2] [1] : tensor<8xf32> to tensor<2xf32>
-      %to = tensor.extract_slice %empty[%at] [2] [1] : tensor<8xf32> to tensor<2xf32>
-      %length = arith.constant 2 : index
-      %factor = arith.constant 2 : i64
-      %scaled = iree_codegen.ukernel.generic "scale" ins(%part : tensor<2xf32>)
-          outs(%to : tensor<2xf32>) (%length, %factor : index, i64)
-          strided_dims([[], []]) -> tensor<2xf32>
-      %all = tensor.insert_slice %scaled into %empty[%at] [2] [1]
-          : tensor<2xf32> into tensor<8xf32>
-      flow.return %all : tensor<8xf32>
-    } count() -> (index, index, index) {
-      %groups = arith.constant 4 : index
-      %one = arith.constant 1 : index
-      flow.return %groups, %one, %one : index, index, index
-    }
-    %y_view = hal.tensor.export %y : tensor<8xf32> -> !hal.buffer_view
-    util.return %y_view : !hal.buffer_view
+  func.func @scale(%x: tensor<8xf32>) -> tensor<8xf32> {
+    %workgroups = arith.constant 4 : index
+    %factor = arith.constant 2 : i32
+    %y = hal.dispatch.extern "scale"[%workgroups](%factor, %x)
+      : (i32, tensor<8xf32>) -> tensor<8xf32>
+      count(%device: !hal.device, %x_count: index) -> (index, index, index) {
+        %one = arith.constant 1 : index
+        hal.return %x_count, %one, %one : index, index, index
+      }
+      layout(#hal.pipeline.layout<constants = 1, bindings = [
+        #hal.pipeline.binding<storage_buffer, ReadOnly>,
+        #hal.pipeline.binding<storage_buffer>
+      ]>)
+      objects({#hal.executable.target<"vulkan-spirv", "kernels:scale"> ordinal(0) = [
+        #hal.executable.object<{path = "scale", data = dense<0> : vector<4xi8>}>
+      ]})
+    return %y : tensor<8xf32>
   }
 }

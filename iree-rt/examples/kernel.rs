@@ -1,4 +1,4 @@
-//! A kernel: a Rust function that a compiled graph (`kernel.mlir`) calls.
+//! A kernel: a Rust function that a compiled graph (`kernel.mlir`) dispatches.
 //!
 //! Run it with `cargo run -p iree-rt --example kernel`.
 
@@ -10,17 +10,20 @@ use iree_rt::{
 const SCALE: &str = include_str!("kernel.mlir");
 
 fn main() -> Result<()> {
-    let run = |arguments: &KernelArguments<'_>| {
-        let (length, factor) = (arguments.index(0), arguments.scalar(1) as f32);
+    // With two bindings, `x` and `y`, and a constant.
+    let scale = Kernel::new(2, 1, |arguments: &KernelArguments<'_>| {
+        let factor = arguments.constants()[0] as f32;
         let (x, y) = (arguments.pointer::<f32>(0), arguments.pointer::<f32>(1));
-        for i in 0..length {
-            // SAFETY: the graph passes two tensors of f32 of that length.
+        let length = arguments.byte_length(0) / size_of::<f32>();
+        let part = length / arguments.workgroup_count()[0] as usize;
+        let start = arguments.workgroup_id()[0] as usize * part;
+        for i in start..start + part {
+            // SAFETY: the graph passes two tensors of f32 of that length, which its workgroups divide,
+            // and no other workgroup writes to this part.
             unsafe { *y.add(i) = *x.add(i) * factor + 1. };
         }
         Ok(())
-    };
-    // SAFETY: `SCALE` calls it with two tensors and two scalars.
-    let scale = unsafe { Kernel::new(2, 2, run) };
+    });
     // The device may be given, and a module compiled before (leak checkers are slow).
     let mut arguments = std::env::args().skip(1);
     let device = Instance::get()?.device_with(
@@ -31,8 +34,8 @@ fn main() -> Result<()> {
         Some(path) => std::fs::read(path)?,
         None => Compiler::find()?.compile(SCALE, &CompileOptions::for_device(device.uri()))?,
     };
-    // SAFETY: compiled just now, by our compiler, for the CPU of this machine; it calls `scale`
-    // with the two tensors and two scalars that it is declared with.
+    // SAFETY: compiled just now, by our compiler, for the CPU of this machine; it dispatches `scale`
+    // with the two tensors that it takes.
     let module = unsafe { Module::from_bytes(&vmfb)? };
     let mut session = Session::builder(&device).module(module).build()?;
     let scale = session.function("gate.scale")?;

@@ -113,7 +113,7 @@ struct NativeStateOfOneThread;
 ///     calls += 1;
 ///     Ok(())
 /// };
-/// let kernel = unsafe { iree_rt::Kernel::new(0, 0, run) };
+/// let kernel = iree_rt::Kernel::new(0, 0, run);
 /// ```
 struct KernelWithoutLock;
 
@@ -126,26 +126,22 @@ struct KernelWithoutLock;
 ///     });
 ///     Ok(())
 /// };
-/// let kernel = unsafe { iree_rt::Kernel::new(1, 0, run) };
+/// let kernel = iree_rt::Kernel::new(1, 0, run);
 /// ```
 struct KernelSharesArguments;
 
-/// A kernel claims more tensors than a graph passes, and reads what lies behind them as pointers.
+/// A kernel keeps the constants of a call.
 ///
-/// ```compile_fail,E0133
-/// use iree_rt::{DeviceOptions, Instance, Kernel, Kernels};
+/// ```compile_fail,E0521
+/// use iree_rt::{Kernel, KernelArguments};
 ///
-/// fn f() -> iree_rt::Result<iree_rt::Device> {
-///     let greedy = Kernel::new(64, 0, |arguments| {
-///         let beyond = arguments.pointer::<f32>(63);
-///         println!("{beyond:?}");
-///         Ok(())
-///     });
-///     let kernels = Kernels::new().with("scale", greedy);
-///     Instance::get()?.device_with("local-task", &DeviceOptions::default().kernels(kernels))
-/// }
+/// let kept = std::sync::Mutex::new(Vec::<&'static [u32]>::new());
+/// let greedy = Kernel::new(1, 2, move |arguments: &KernelArguments<'_>| {
+///     kept.lock().unwrap().push(arguments.constants());
+///     Ok(())
+/// });
 /// ```
-struct KernelClaimsMore;
+struct KernelKeepsConstants;
 
 /// Memory that is imported is not the buffer's to keep.
 ///

@@ -1,7 +1,8 @@
-//! Rust functions that compiled code calls.
+//! Rust functions that graphs dispatch.
 
 mod support;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -18,63 +19,35 @@ const DEVICES: [&str; 2] = ["local-task", "local-sync"];
 const LENGTH: usize = 64;
 const PART: usize = 8;
 
-/// `@main(x, y)`: calls kernel `name` for each of 8 parts of `x`, `y` and the result, with the
-/// scalars 8 and -3.
+/// `@main(x, y)`: dispatches kernel `name` in 8 workgroups, with `x`, `y`, the result, and the
+/// constants 8 and -3.
 fn graph(name: &str) -> String {
     format!(
         r#"
 module @graph {{
-  util.func public @main(%xv: !hal.buffer_view, %yv: !hal.buffer_view) -> !hal.buffer_view
-      attributes {{iree.abi.stub}} {{
-    %x = hal.tensor.import %xv : !hal.buffer_view -> tensor<64xf32>
-    %y = hal.tensor.import %yv : !hal.buffer_view -> tensor<64xf32>
-    %z = flow.dispatch.region -> (tensor<64xf32>) {{
-      %empty = tensor.empty() : tensor<64xf32>
-      %id = flow.dispatch.workgroup.id[0] : index
-      %at = affine.apply affine_map<()[s0] -> (s0 * 8)>()[%id]
-      %length = arith.constant 8 : index
-      %factor = arith.constant -3 : i64
-      %xs = tensor.extract_slice %x[%at] [8] [1] : tensor<64xf32> to tensor<8xf32>
-      %ys = tensor.extract_slice %y[%at] [8] [1] : tensor<64xf32> to tensor<8xf32>
-      %zs = tensor.extract_slice %empty[%at] [8] [1] : tensor<64xf32> to tensor<8xf32>
-      %r = iree_codegen.ukernel.generic "{name}"
-          ins(%xs, %ys : tensor<8xf32>, tensor<8xf32>) outs(%zs : tensor<8xf32>)
-          (%length, %factor : index, i64) strided_dims([[], [], []]) -> tensor<8xf32>
-      %o = tensor.insert_slice %r into %empty[%at] [8] [1] : tensor<8xf32> into tensor<64xf32>
-      flow.return %o : tensor<64xf32>
-    }} count() -> (index, index, index) {{
-      %groups = arith.constant 8 : index
-      %one = arith.constant 1 : index
-      flow.return %groups, %one, %one : index, index, index
-    }}
-    %zv = hal.tensor.export %z : tensor<64xf32> -> !hal.buffer_view
-    util.return %zv : !hal.buffer_view
+  func.func @main(%x: tensor<64xf32>, %y: tensor<64xf32>) -> tensor<64xf32> {{
+    %workgroups = arith.constant 8 : index
+    %length = arith.constant 8 : i32
+    %factor = arith.constant -3 : i32
+    %z = hal.dispatch.extern "{name}"[%workgroups](%length, %x, %factor, %y)
+      : (i32, tensor<64xf32>, i32, tensor<64xf32>) -> tensor<64xf32>
+      count(%device: !hal.device, %x_count: index) -> (index, index, index) {{
+        %one = arith.constant 1 : index
+        hal.return %x_count, %one, %one : index, index, index
+      }}
+      layout(#hal.pipeline.layout<constants = 2, bindings = [
+        #hal.pipeline.binding<storage_buffer, ReadOnly>,
+        #hal.pipeline.binding<storage_buffer, ReadOnly>,
+        #hal.pipeline.binding<storage_buffer>
+      ]>)
+      objects({{#hal.executable.target<"vulkan-spirv", "kernels:{name}"> ordinal(0) = [
+        #hal.executable.object<{{path = "kernels", data = dense<0> : vector<4xi8>}}>
+      ]}})
+    return %z : tensor<64xf32>
   }}
 }}"#
     )
 }
-
-/// Passes the lower right 2x3 of a 4x5 matrix, and a vector, with their strides.
-const STRIDED: &str = r#"
-module @graph {
-  util.func public @main(%xv: !hal.buffer_view) -> !hal.buffer_view attributes {iree.abi.stub} {
-    %x = hal.tensor.import %xv : !hal.buffer_view -> tensor<4x5xf32>
-    %y = flow.dispatch.region -> (tensor<6xf32>) {
-      %empty = tensor.empty() : tensor<6xf32>
-      %seven = arith.constant 7 : index
-      %part = tensor.extract_slice %x[2, 2] [2, 3] [1, 1] : tensor<4x5xf32> to tensor<2x3xf32>
-      %r = iree_codegen.ukernel.generic "flatten"
-          ins(%part : tensor<2x3xf32>) outs(%empty : tensor<6xf32>) (%seven : index)
-          strided_dims([[0, 1], [0]]) -> tensor<6xf32>
-      flow.return %r : tensor<6xf32>
-    } count() -> (index, index, index) {
-      %one = arith.constant 1 : index
-      flow.return %one, %one, %one : index, index, index
-    }
-    %yv = hal.tensor.export %y : tensor<6xf32> -> !hal.buffer_view
-    util.return %yv : !hal.buffer_view
-  }
-}"#;
 
 fn vmfb(source: &str) -> Vec<u8> {
     compile(source, &CompileOptions::default())
@@ -89,19 +62,29 @@ fn session(device: &Device, vmfb: &[u8]) -> Session {
     Session::builder(device).module(module(vmfb)).build().unwrap()
 }
 
-/// `f(x, y)` of each element, with the scalars checked.
+/// The elements of one workgroup.
+fn part(arguments: &KernelArguments<'_>) -> Range<usize> {
+    let [x, y, z] = arguments.workgroup_id();
+    assert_eq!([y, z], [0, 0]);
+    let start = x as usize * PART;
+    start..start + PART
+}
+
+/// `f(x, y)` of each element, with all arguments checked.
 fn elementwise(f: impl Fn(f32, f32) -> f32 + Send + Sync + 'static) -> Kernel {
-    let run = move |arguments: &KernelArguments<'_>| {
-        assert_eq!((arguments.index(0), arguments.scalar(1)), (PART, -3));
-        let [x, y, z] = [0, 1, 2].map(|tensor| arguments.pointer::<f32>(tensor));
-        for i in 0..PART {
+    Kernel::new(3, 2, move |arguments: &KernelArguments<'_>| {
+        assert_eq!(arguments.constants(), [PART as u32, (-3i32).cast_unsigned()]);
+        assert_eq!(arguments.workgroup_count(), [(LENGTH / PART) as u32, 1, 1]);
+        for binding in 0..3 {
+            assert_eq!(arguments.byte_length(binding), 4 * LENGTH);
+        }
+        let [x, y, z] = [0, 1, 2].map(|binding| arguments.pointer::<f32>(binding));
+        for i in part(arguments) {
             // SAFETY: `graph` passes three tensors of that many f32.
             unsafe { *z.add(i) = f(*x.add(i), *y.add(i)) };
         }
         Ok(())
-    };
-    // SAFETY: `graph` calls it with three tensors and two scalars.
-    unsafe { Kernel::new(3, 2, run) }
+    })
 }
 
 /// `main(x, y)` for x = 0, 1, 2.. and y = `y` everywhere.
@@ -133,27 +116,42 @@ fn compiled_code_calls_a_kernel() {
 }
 
 #[test]
-fn strides_are_passed() {
-    let run = |arguments: &KernelArguments<'_>| {
-        let (x, y) = (arguments.pointer::<f32>(0), arguments.pointer::<f32>(1));
-        assert_eq!(arguments.scalar(0), 7);
-        for (row, column) in (0..6).map(|i| (i / 3, i % 3)) {
-            let from = row * arguments.stride(0, 0) + column * arguments.stride(0, 1);
-            let to = (3 * row + column) * arguments.stride(1, 0);
-            // SAFETY: `STRIDED` passes a 2x3 matrix of f32 and 6 places.
-            unsafe { *y.add(to) = *x.add(from) };
+fn a_kernel_is_not_called_with_other_numbers_of_arguments() {
+    let vmfb = vmfb(&graph("k"));
+    for uri in DEVICES {
+        for (bindings, constants) in [(2, 2), (4, 2), (3, 1), (3, 3), (0, 0), (64, 64)] {
+            let kernel = Kernel::new(bindings, constants, |_| panic!("called"));
+            let mut session = session(&open(uri, Kernels::new().with("k", kernel)), &vmfb);
+            let error = call(&mut session, 0.).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument, "{uri}: {error}");
+            let expected = if bindings == 3 { constants } else { bindings };
+            assert!(error.message().contains(&format!("expected {expected}")), "{uri}: {error}");
         }
-        Ok(())
-    };
-    // SAFETY: `STRIDED` calls it with tensors of these strides and one scalar.
-    let kernel = unsafe { Kernel::with_strides(&[2, 1], 1, run) };
-    let device = open("local-task", Kernels::new().with("flatten", kernel));
-    let mut session = session(&device, &vmfb(STRIDED));
-    let main = session.function("graph.main").unwrap();
-    let x: Vec<f32> = (0..20).map(|i| i as f32).collect();
-    let x = device.buffer_view(&[4, 5], &x).unwrap();
-    let out = session.call(&main, [x]).unwrap().view(0).unwrap();
-    assert_eq!(out.read::<f32>().unwrap(), [12., 13., 14., 17., 18., 19.]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "at most 64 bindings and constants, not 65 and 1")]
+fn a_kernel_has_no_more_arguments_than_a_dispatch() {
+    Kernel::new(65, 1, |_| Ok(()));
+}
+
+#[test]
+fn compiled_code_and_kernels_work_on_each_others_tensors() {
+    let source = graph("scale_add")
+        .replace(
+            "    %workgroups",
+            "    %sum = arith.addf %x, %y : tensor<64xf32>\n    %workgroups",
+        )
+        .replace("(%length, %x,", "(%length, %sum,")
+        .replace("return %z", "%double = arith.addf %z, %z : tensor<64xf32>\n    return %double");
+    let vmfb = compile(&source, &CompileOptions::default().link_executables(false));
+    for uri in DEVICES {
+        let device = open(uri, Kernels::new().with("scale_add", elementwise(|x, y| 2. * x + y)));
+        let mut session = session(&device, &vmfb);
+        let expected = expected(|x| 2. * (2. * (x + 0.5) + 0.5));
+        assert_eq!(call(&mut session, 0.5).unwrap(), expected, "{uri}");
+    }
 }
 
 #[test]
@@ -166,13 +164,11 @@ fn the_error_of_a_kernel_is_the_error_of_the_call() {
         }
         assert!(y < 10., "{y} is too large");
         if y == 5. {
-            arguments.scalar(2);
+            arguments.pointer::<f32>(3);
         }
         Ok(())
     };
-    // SAFETY: `graph` calls it with three tensors and two scalars.
-    let fussy = unsafe { Kernel::new(3, 2, run) };
-    let kernels = Kernels::new().with("fussy", fussy);
+    let kernels = Kernels::new().with("fussy", Kernel::new(3, 2, run));
     let vmfb = vmfb(&graph("fussy"));
     for uri in DEVICES {
         let mut session = session(&open(uri, kernels.clone()), &vmfb);
@@ -186,7 +182,7 @@ fn the_error_of_a_kernel_is_the_error_of_the_call() {
         assert_eq!(error.code(), Code::Internal, "{uri}: {error}");
         assert!(error.message().contains("kernel `fussy`: panicked: 11 is too large"), "{error}");
         let error = failed(5.);
-        assert!(error.message().contains("the kernel has no scalar 2"), "{error}");
+        assert!(error.message().contains("index out of bounds: the len is 3"), "{error}");
         // Neither session nor device is the worse for it.
         assert!(call(&mut session, 1.).is_ok(), "{uri}");
     }
@@ -267,8 +263,8 @@ fn threads_call_a_kernel_at_the_same_time() {
     let vmfb = vmfb(&graph("check"));
     // Some calls fail, so that errors of calls side by side have to be told apart, too.
     let run = |arguments: &KernelArguments<'_>| {
-        let [x, y, z] = [0, 1, 2].map(|tensor| arguments.pointer::<f32>(tensor));
-        for i in 0..arguments.index(0) {
+        let [x, y, z] = [0, 1, 2].map(|binding| arguments.pointer::<f32>(binding));
+        for i in part(arguments) {
             // SAFETY: `graph` passes three tensors of that many f32.
             let (x, y) = unsafe { (*x.add(i), *y.add(i)) };
             if y >= 1000. {
@@ -279,9 +275,7 @@ fn threads_call_a_kernel_at_the_same_time() {
         }
         Ok(())
     };
-    // SAFETY: `graph` calls it with three tensors and two scalars.
-    let check = unsafe { Kernel::new(3, 2, run) };
-    let device = open("local-task", Kernels::new().with("check", check));
+    let device = open("local-task", Kernels::new().with("check", Kernel::new(3, 2, run)));
     let caller = |from: usize| {
         let mut session = session(&device, &vmfb);
         move || {

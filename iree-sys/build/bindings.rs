@@ -35,14 +35,14 @@ pub fn generate(
         .allowlist_function("iree_io_build_parameter_archive")
         .allowlist_file(r".*/iree/modules/(hal|io/parameters)/(module|types)\.h")
         .allowlist_file(r".*/iree/hal/drivers/(init|cuda/api|local_[a-z]+/[a-z]+_device)\.h")
-        .allowlist_file(r".*/iree/hal/local/(executable_[a-z_]+|loaders/.*)\.h")
+        .allowlist_file(r".*/iree/hal/local/(executable_[a-z_]+|local_executable|loaders/.*)\.h")
         .allowlist_file(r".*/iree/task/(executor|topology)\.h")
         .allowlist_file(r".*/iree/async/(util/proactor_pool|frontier_tracker)\.h")
         .allowlist_function("iree_async_semaphore_(acquire|cancel)_timepoint")
         .allowlist_type("iree_(async|task)_(proactor|frontier|semaphore|operation|region|notification|file|process)_t")
         // IREE's own innards, only ever seen behind a pointer.
         .opaque_type("iree_async_(proactor|frontier_tracker|frontier|semaphore|operation|region|notification)_t")
-        .opaque_type("iree_hal_([a-oq-z].*|pool_.*)_vtable_t|iree_async_.*_vtable_t")
+        .opaque_type("iree_hal_([a-df-km-oq-z].*|event|executable_cache|pool_.*)_vtable_t|iree_async_.*_vtable_t")
         .opaque_type("_IO_FILE|iree_task_(worker|process)_.*|pthread_.*")
         // va_list has no portable Rust type.
         .blocklist_function("iree_.*_(vf|va_list|v)$")

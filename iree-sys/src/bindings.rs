@@ -1156,10 +1156,44 @@ pub struct iree_hal_executable_t {
     _unused: [u8; 0],
 }
 #[repr(C)]
-#[repr(align(8))]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct iree_hal_executable_vtable_t {
-    pub _bindgen_opaque_blob: [u64; 6usize],
+    pub destroy: ::std::option::Option<
+        unsafe extern "C" fn(executable: *mut iree_hal_executable_t),
+    >,
+    pub function_count: ::std::option::Option<
+        unsafe extern "C" fn(executable: *mut iree_hal_executable_t) -> iree_host_size_t,
+    >,
+    pub function_info: ::std::option::Option<
+        unsafe extern "C" fn(
+            executable: *mut iree_hal_executable_t,
+            function: iree_hal_executable_function_t,
+            out_info: *mut iree_hal_executable_function_info_t,
+        ) -> iree_status_t,
+    >,
+    pub function_parameters: ::std::option::Option<
+        unsafe extern "C" fn(
+            executable: *mut iree_hal_executable_t,
+            function: iree_hal_executable_function_t,
+            capacity: iree_host_size_t,
+            out_parameters: *mut iree_hal_executable_function_parameter_t,
+        ) -> iree_status_t,
+    >,
+    pub lookup_function_by_name: ::std::option::Option<
+        unsafe extern "C" fn(
+            executable: *mut iree_hal_executable_t,
+            name: iree_string_view_t,
+            out_function: *mut iree_hal_executable_function_t,
+        ) -> iree_status_t,
+    >,
+    pub lookup_global_by_name: ::std::option::Option<
+        unsafe extern "C" fn(
+            executable: *mut iree_hal_executable_t,
+            name: iree_string_view_t,
+            queue_affinity: iree_hal_queue_affinity_t,
+            out_buffer: *mut *mut iree_hal_buffer_t,
+        ) -> iree_status_t,
+    >,
 }
 pub type iree_hal_command_buffer_mode_t = u32;
 pub type iree_hal_command_category_t = u32;
@@ -5974,10 +6008,36 @@ impl Default for iree_hal_executable_loader_t {
     }
 }
 #[repr(C)]
-#[repr(align(8))]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct iree_hal_executable_loader_vtable_t {
-    pub _bindgen_opaque_blob: [u64; 4usize],
+    pub destroy: ::std::option::Option<
+        unsafe extern "C" fn(executable_loader: *mut iree_hal_executable_loader_t),
+    >,
+    pub infer_format: ::std::option::Option<
+        unsafe extern "C" fn(
+            executable_loader: *mut iree_hal_executable_loader_t,
+            caching_mode: iree_hal_executable_caching_mode_t,
+            executable_data: iree_const_byte_span_t,
+            executable_format_capacity: iree_host_size_t,
+            executable_format: *mut ::std::os::raw::c_char,
+            out_inferred_size: *mut iree_host_size_t,
+        ) -> iree_status_t,
+    >,
+    pub query_support: ::std::option::Option<
+        unsafe extern "C" fn(
+            executable_loader: *mut iree_hal_executable_loader_t,
+            caching_mode: iree_hal_executable_caching_mode_t,
+            executable_format: iree_string_view_t,
+        ) -> bool,
+    >,
+    pub try_load: ::std::option::Option<
+        unsafe extern "C" fn(
+            executable_loader: *mut iree_hal_executable_loader_t,
+            executable_params: *const iree_hal_executable_params_t,
+            worker_capacity: iree_host_size_t,
+            out_executable: *mut *mut iree_hal_executable_t,
+        ) -> iree_status_t,
+    >,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -6632,10 +6692,46 @@ pub struct iree_hal_executable_plugin_manager_t {
     _unused: [u8; 0],
 }
 #[repr(C)]
-#[repr(align(8))]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct iree_hal_executable_plugin_vtable_t {
-    pub _bindgen_opaque_blob: u64,
+    pub destroy: ::std::option::Option<
+        unsafe extern "C" fn(plugin: *mut iree_hal_executable_plugin_t),
+    >,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct iree_hal_local_executable_t {
+    pub resource: iree_hal_resource_t,
+    pub host_allocator: iree_allocator_t,
+    pub dispatch_attrs: *const iree_hal_executable_dispatch_attrs_v0_t,
+    pub dispatch_ptrs: *const iree_hal_executable_dispatch_v0_t,
+    pub export_count: iree_host_size_t,
+    pub export_names: *const *const ::std::os::raw::c_char,
+    pub profile_id: u64,
+    pub environment: iree_hal_executable_environment_v0_t,
+}
+impl Default for iree_hal_local_executable_t {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct iree_hal_local_executable_vtable_t {
+    pub base: iree_hal_executable_vtable_t,
+    pub issue_call: ::std::option::Option<
+        unsafe extern "C" fn(
+            executable: *mut iree_hal_local_executable_t,
+            ordinal: iree_host_size_t,
+            dispatch_state: *const iree_hal_executable_dispatch_state_v0_t,
+            workgroup_state: *const iree_hal_executable_workgroup_state_v0_t,
+            worker_id: u32,
+        ) -> iree_status_t,
+    >,
 }
 pub const IREE_HAL_CUDA_COMMAND_BUFFER_MODE_GRAPH: iree_hal_cuda_command_buffer_mode_e = 0;
 pub const IREE_HAL_CUDA_COMMAND_BUFFER_MODE_STREAM: iree_hal_cuda_command_buffer_mode_e = 1;
@@ -10387,6 +10483,38 @@ unsafe extern "C" {
         user_modules: *mut *mut iree_vm_module_t,
         host_allocator: iree_allocator_t,
         out_executable_loader: *mut *mut iree_hal_executable_loader_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_local_executable_initialize(
+        vtable: *const iree_hal_local_executable_vtable_t,
+        host_allocator: iree_allocator_t,
+        out_base_executable: *mut iree_hal_local_executable_t,
+    );
+    pub fn iree_hal_local_executable_deinitialize(
+        base_executable: *mut iree_hal_local_executable_t,
+    );
+    pub fn iree_hal_local_executable_cast(
+        base_value: *mut iree_hal_executable_t,
+    ) -> *mut iree_hal_local_executable_t;
+    pub fn iree_hal_local_executable_profile_id(
+        executable: *const iree_hal_local_executable_t,
+    ) -> u64;
+    pub fn iree_hal_local_executable_export_name(
+        executable: *const iree_hal_local_executable_t,
+        function: iree_hal_executable_function_t,
+    ) -> iree_string_view_t;
+    pub fn iree_hal_local_executable_issue_call(
+        executable: *mut iree_hal_local_executable_t,
+        ordinal: iree_host_size_t,
+        dispatch_state: *const iree_hal_executable_dispatch_state_v0_t,
+        workgroup_state: *const iree_hal_executable_workgroup_state_v0_t,
+        worker_id: u32,
+    ) -> iree_status_t;
+    pub fn iree_hal_local_executable_issue_dispatch_inline(
+        executable: *mut iree_hal_local_executable_t,
+        ordinal: iree_host_size_t,
+        dispatch_state: *const iree_hal_executable_dispatch_state_v0_t,
+        processor_id: u32,
+        local_memory: iree_byte_span_t,
     ) -> iree_status_t;
     pub fn iree_hal_cuda_device_params_initialize(
         out_params: *mut iree_hal_cuda_device_params_t,

@@ -4,7 +4,6 @@ pub(crate) mod callback;
 pub(crate) mod canceller;
 pub(crate) mod error;
 pub(crate) mod instance;
-pub(crate) mod kernel_failure;
 pub(crate) mod object;
 pub(crate) mod proactor_pool;
 pub(crate) mod status;

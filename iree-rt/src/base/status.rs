@@ -3,7 +3,6 @@
 use iree_sys as sys;
 
 use crate::base::error::{Code, Error, Result};
-use crate::base::kernel_failure;
 
 /// Takes ownership of `status`: `Ok` when it is OK, else its code and full text.
 pub(crate) fn check(status: sys::iree_status_t) -> Result<()> {
@@ -47,8 +46,7 @@ fn take(status: sys::iree_status_t) -> Error {
     if code == Code::ResourceExhausted && bare {
         message.push_str("; the host allocator has no more memory");
     }
-    let failure = if code == Code::Internal { kernel_failure::of_message(&message) } else { None };
-    failure.unwrap_or_else(|| Error::new(code, message))
+    Error::new(code, message)
 }
 
 fn format(status: sys::iree_status_t) -> String {

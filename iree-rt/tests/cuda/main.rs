@@ -110,8 +110,7 @@ fn options_are_for_the_devices_that_have_them() {
         }
     }
     let plain = DeviceOptions::default;
-    // SAFETY: never called.
-    let nothing = unsafe { Kernel::new(0, 0, |_| Ok(())) };
+    let nothing = Kernel::new(0, 0, |_| Ok(()));
     let file = std::env::temp_dir().join("never-made.ireeprof");
     for options in [
         plain().threads(1),

@@ -84,25 +84,11 @@ fn forgotten_futures_and_signals_do_no_harm() {
 
 /// The graph of the example with fences, on a device whose kernel `scale` is `kernel`.
 fn with_kernel(kernel: Kernel) -> (Device, Session) {
-    let source = include_str!("../../examples/kernel.mlir")
-        .replace(
-            "(%x_view: !hal.buffer_view)",
-            "(%x_view: !hal.buffer_view, %w: !hal.fence, %s: !hal.fence)",
-        )
-        .replace(
-            "{iree.abi.stub}",
-            "{iree.abi.stub, iree.reflection = {iree.abi.model = \"coarse-fences\"}}",
-        )
-        .replace("hal.tensor.import %x_view", "hal.tensor.import wait(%w) => %x_view")
-        .replace(
-            "%y_view = hal.tensor.export %y ",
-            "%ready = hal.tensor.barrier join(%y : tensor<8xf32>) => %s : !hal.fence
-             %y_view = hal.tensor.export %ready ",
-        );
+    let source = include_str!("../../examples/kernel.mlir");
     let kernels = Kernels::new().with("scale", kernel);
     let options = DeviceOptions::default().kernels(kernels);
     let device = Instance::get().unwrap().device_with("local-task", &options).unwrap();
-    let bytes = compile(&source, &CompileOptions::default());
+    let bytes = compile(source, &CompileOptions::default().async_external());
     let session = Session::builder(&device).module(module(&bytes)).build().unwrap();
     (device, session)
 }
@@ -110,8 +96,7 @@ fn with_kernel(kernel: Kernel) -> (Device, Session) {
 #[test]
 fn a_kernel_fails_its_call_and_those_in_line() {
     let run = |_: &KernelArguments<'_>| Err(Error::new(Code::Unavailable, "not today"));
-    // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
-    let failing = unsafe { Kernel::new(2, 2, run) };
+    let failing = Kernel::new(2, 1, run);
     let (device, mut session) = with_kernel(failing);
     let scale = session.function("gate.scale").unwrap();
     let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
@@ -146,8 +131,7 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
             count.fetch_add(1, Ordering::SeqCst);
             Ok(())
         };
-        // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
-        let slow = unsafe { Kernel::new(2, 2, run) };
+        let slow = Kernel::new(2, 1, run);
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
@@ -169,8 +153,7 @@ fn a_waker_may_drop_the_last_handle_of_the_device() {
             thread::sleep(SHORT);
             Ok(())
         };
-        // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
-        let slow = unsafe { Kernel::new(2, 2, run) };
+        let slow = Kernel::new(2, 1, run);
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();

@@ -3,8 +3,7 @@
 use checkpoint::config::ModelConfig;
 use iree_rt::cuda;
 
-use super::level::{self, Level};
-use super::target::{Machine, Target};
+use super::target::{ANY_CPU, Machine, Target};
 use super::{HEAD_ROWS, MOST_ROWS, compile};
 use crate::emit::WeightFormats;
 use crate::lower;
@@ -18,9 +17,8 @@ const MOST_THREADS: usize = 128;
 /// `options.cache_dir`; needs no such machine, and of the model neither tokenizer nor weights.
 /// Returns the number of graphs. A target is
 ///
-/// * a level of CPUs: "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64" (any), "aarch64" (any). The
-///   models that run there have the precision and KV cache of `options`, up to 128 threads, and the
-///   kernels that fit that machine, whatever the level: graphs only call them;
+/// * "cpu", any: graphs only call the kernels, which the machine that runs them chooses. The models that
+///   run there have the precision and KV cache of `options`, up to 128 threads;
 /// * an architecture of NVIDIA's GPUs: "sm_80", "sm_89".
 ///
 /// A model that is opened with that folder, or a copy of it elsewhere, for the same `config` and
@@ -42,14 +40,11 @@ pub fn compile_ahead(
             "graphs compiled ahead of time go to a cache folder".into(),
         ));
     }
-    if let Some(level) = Level::by_name(target) {
-        return for_cpus(config, formats, level, model, options);
+    if target == ANY_CPU {
+        return for_cpus(config, formats, model, options);
     }
     let architecture = target.parse().map_err(|source| Error::Iree {
-        context: format!(
-            "choosing what to compile for, a CPU ({}) or a GPU",
-            level::ALL.map(|level| level.name).join(", ")
-        ),
+        context: format!("choosing what to compile for, `{ANY_CPU}` or a GPU"),
         source,
     })?;
     for_gpus(config, formats, architecture, model, options)
@@ -58,26 +53,20 @@ pub fn compile_ahead(
 fn for_cpus(
     config: &ModelConfig,
     formats: &WeightFormats,
-    level: Level,
     model: &str,
     options: &SessionOptions,
 ) -> Result<usize> {
-    let texts = texts(config, formats, level, options);
+    let texts = texts(config, formats, options);
     let graphs: Vec<_> = texts.iter().map(|text| compile::Graph { name: "model", text }).collect();
-    compile::keep(&graphs, &Machine::cpu_elsewhere(level, 1, options), model, options)
+    compile::keep(&graphs, &Machine::cpu(1, options), model, options)
 }
 
 /// Every graph that a CPU may take: machines with other numbers of threads cut products into other
 /// pieces.
-fn texts(
-    config: &ModelConfig,
-    formats: &WeightFormats,
-    level: Level,
-    options: &SessionOptions,
-) -> Vec<String> {
+fn texts(config: &ModelConfig, formats: &WeightFormats, options: &SessionOptions) -> Vec<String> {
     let threads = (1..).map(|power| 1 << power).take_while(|&it| it <= MOST_THREADS);
     let text = |threads| {
-        let machine = Machine::cpu_elsewhere(level, threads, options);
+        let machine = Machine::cpu(threads, options);
         let Target::Cpu(target) = &machine.target else { unreachable!("made for a CPU") };
         lower::cpu::program(config, formats, target, MOST_ROWS, HEAD_ROWS).text
     };
@@ -116,11 +105,10 @@ mod tests {
         std::fs::copy(shape, folder.path().join("config.json")).unwrap();
         let config = ModelConfig::from_dir(folder.path()).unwrap();
         let (formats, options) = (WeightFormats::all(Format::Int4), SessionOptions::default());
-        let level = Level::by_name("x86-64-v3").unwrap();
-        let all = texts(&config, &formats, level, &options);
+        let all = texts(&config, &formats, &options);
         assert!(all.len() > 3, "{}", all.len());
         let graph = |threads| {
-            let machine = Machine::cpu_elsewhere(level, threads, &options);
+            let machine = Machine::cpu(threads, &options);
             let Target::Cpu(target) = &machine.target else { unreachable!("made for a CPU") };
             lower::cpu::program(&config, &formats, target, MOST_ROWS, HEAD_ROWS).text
         };

@@ -6,7 +6,6 @@ mod compile;
 mod cpu;
 mod gpu;
 mod host;
-mod level;
 mod pages;
 mod rope;
 mod self_check;

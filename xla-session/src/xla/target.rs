@@ -5,7 +5,6 @@ use iree_rt::cuda::{self, Gpu};
 use iree_rt::{CompileOptions, Device, InputType, OptLevel, vulkan};
 use kernels::Isa;
 
-use super::level::Level;
 use super::{host, iree};
 use crate::lower::cpu::CpuTarget;
 use crate::lower::cuda::CudaTiles;
@@ -45,8 +44,8 @@ impl Target {
 
     /// The compiler's flags for its graphs, added to those that choose the machine code.
     ///
-    /// Those of CPUs are calls of kernels, of which the compiler makes the same code at every level. They are written as
-    /// its first phases would leave them, which are left out: the same module in a twelfth less time. In others the
+    /// Those of CPUs are calls of kernels, which are scheduled in the same way at every level. They are written as
+    /// the compiler's first phases would leave them, which are left out. In others the
     /// tiles that matter are said, and the level is for what lies between them. The compiler reads what we emit,
     /// and checks it then; that its own passes are right is for its own tests, and would take a fifth to a third
     /// of the time.
@@ -78,11 +77,14 @@ pub(super) struct Machine {
     pub codes: Vec<Code>,
 }
 
+/// What graphs that only call kernels are compiled to, and asked for by.
+pub(super) const ANY_CPU: &str = "cpu";
+
 /// Machine code.
 pub(super) struct Code {
     /// How graphs are compiled to it.
     pub flags: CompileOptions,
-    /// A CPU's features or [level](Level), or a GPU's architecture.
+    /// A GPU's architecture, [`ANY_CPU`], or a CPU's features.
     pub name: String,
 }
 
@@ -93,8 +95,13 @@ impl Machine {
     ///
     /// A device that no graphs are written for, or that the compiler has no target for.
     pub fn of(device: &Device, options: &SessionOptions) -> Result<Self> {
-        let (target, codes) = if device.is_local() {
-            Self::here(device, options)
+        let tuning = &options.tuning;
+        let (target, codes) = if device.is_local() && tuning.cuda_graphs {
+            (Target::Cuda(CudaTiles::portable()), vec![Code::here()])
+        } else if device.is_local() && tuning.vulkan_graphs {
+            (Target::Vulkan(VulkanTarget::portable()), vec![Code::here()])
+        } else if device.is_local() {
+            (Target::cpu(device.threads().unwrap_or(1), options), vec![Code::any_cpu()])
         } else if let Some(gpu) =
             vulkan::Gpu::of(device).map_err(iree("asking the device what it is"))?
         {
@@ -112,13 +119,6 @@ impl Machine {
             let codes = targets.iter().copied().map(Code::cuda).collect();
             (Target::Cuda(cuda_tiles(&targets)), codes)
         };
-        let target = match target {
-            Target::Cpu(_) if options.tuning.cuda_graphs => Target::Cuda(CudaTiles::portable()),
-            Target::Cpu(_) if options.tuning.vulkan_graphs => {
-                Target::Vulkan(VulkanTarget::portable())
-            }
-            target => target,
-        };
         if let Target::Cuda(_) | Target::Vulkan(_) = target {
             options.require_f32_cache("a GPU")?;
         }
@@ -132,15 +132,9 @@ impl Machine {
         Self { target, codes }
     }
 
-    fn here(device: &Device, options: &SessionOptions) -> (Target, Vec<Code>) {
-        let target = Target::cpu(device.threads().unwrap_or(1), options);
-        let here = Code { flags: CompileOptions::default(), name: host::features() };
-        (target, [here].into_iter().chain(Level::here().map(Code::level)).collect())
-    }
-
-    /// For a CPU elsewhere, of which `level` is known, that runs models on so many threads.
-    pub fn cpu_elsewhere(level: Level, threads: usize, options: &SessionOptions) -> Self {
-        Self::new(Target::cpu(threads, options), vec![Code::level(level)])
+    /// For any CPU that runs models on so many threads, here or elsewhere.
+    pub fn cpu(threads: usize, options: &SessionOptions) -> Self {
+        Self::new(Target::cpu(threads, options), vec![Code::any_cpu()])
     }
 
     /// For an NVIDIA GPU that runs the code of `targets`, here or elsewhere.
@@ -175,8 +169,13 @@ impl Machine {
 }
 
 impl Code {
-    fn level(level: Level) -> Self {
-        Self { flags: level.flags(), name: level.name.into() }
+    /// That of this machine's CPU.
+    fn here() -> Self {
+        Self { flags: CompileOptions::default(), name: host::features() }
+    }
+
+    fn any_cpu() -> Self {
+        Self { flags: CompileOptions::default().target_cpu("generic"), name: ANY_CPU.into() }
     }
 
     fn cuda(target: cuda::Target) -> Self {

@@ -23,32 +23,13 @@ struct Locked {
     inner: *mut Base,
 }
 
-/// `iree_hal_executable_loader_vtable_t`.
-#[repr(C)]
-struct Vtable {
-    destroy: unsafe extern "C" fn(*mut Base),
-    infer_format: unsafe extern "C" fn(
-        *mut Base,
-        sys::iree_hal_executable_caching_mode_t,
-        sys::iree_const_byte_span_t,
-        sys::iree_host_size_t,
-        *mut c_char,
-        *mut sys::iree_host_size_t,
-    ) -> sys::iree_status_t,
-    query_support: unsafe extern "C" fn(
-        *mut Base,
-        sys::iree_hal_executable_caching_mode_t,
-        sys::iree_string_view_t,
-    ) -> bool,
-    try_load: unsafe extern "C" fn(
-        *mut Base,
-        *const sys::iree_hal_executable_params_t,
-        sys::iree_host_size_t,
-        *mut *mut sys::iree_hal_executable_t,
-    ) -> sys::iree_status_t,
-}
-
-static VTABLE: Vtable = Vtable { destroy, infer_format, query_support, try_load };
+static VTABLE: sys::iree_hal_executable_loader_vtable_t =
+    sys::iree_hal_executable_loader_vtable_t {
+        destroy: Some(destroy),
+        infer_format: Some(infer_format),
+        query_support: Some(query_support),
+        try_load: Some(try_load),
+    };
 
 /// A loader that does what `inner` does, one executable at a time. It takes over the reference.
 ///
@@ -56,7 +37,7 @@ static VTABLE: Vtable = Vtable { destroy, infer_format, query_support, try_load 
 /// `inner` is a reference to a live loader, and is not used again.
 pub(crate) unsafe fn one_at_a_time(inner: *mut Base) -> *mut Base {
     let locked = Box::into_raw(Box::new(Locked { base: Base::default(), inner }));
-    // SAFETY: the vtable has the layout of IREE's and is never freed; the base, at the beginning of
+    // SAFETY: the vtable is never freed; the base, at the beginning of
     // what it is a part of, is freed by `destroy` when its last reference is released.
     unsafe {
         let vtable = (&raw const VTABLE).cast();

@@ -17,6 +17,7 @@ use crate::hal::devices::device_options::DeviceOptions;
 use crate::hal::devices::executable_loader;
 use crate::hal::devices::heap;
 use crate::hal::devices::kernel::Kernels;
+use crate::hal::devices::kernel_executable;
 
 /// Most workers of one task executor (`IREE_TASK_TOPOLOGY_MAX_GROUP_COUNT`).
 const MAX_WORKERS: usize = 64;
@@ -39,8 +40,6 @@ impl<T> Drop for Owned<T> {
 }
 
 /// `local-task` and its number of workers.
-///
-/// The kernels of `options` have to outlive the device.
 pub(crate) fn task(options: &DeviceOptions) -> Result<(NonNull<sys::iree_hal_device_t>, usize)> {
     check_race(cfg!(task_queue_race), options.allow_racy_runtime)?;
     let topology = topology(options)?;
@@ -104,8 +103,6 @@ fn check_race(racy: bool, allowed: bool) -> Result<()> {
 }
 
 /// `local-sync`, which runs everything on the thread that calls.
-///
-/// The kernels have to outlive the device.
 pub(crate) fn sync(kernels: &Kernels) -> Result<NonNull<sys::iree_hal_device_t>> {
     let loaders = Loaders::new(kernels)?;
     let allocator = heap()?;
@@ -203,44 +200,29 @@ pub fn default_workers() -> usize {
     physical.min(allowed).clamp(1, MAX_WORKERS)
 }
 
-/// Loaders of every executable format that the runtime was built with, for code that calls
-/// kernels.
+/// Loaders of every executable format that the runtime was built with, and of kernels.
 struct Loaders {
-    raw: [*mut sys::iree_hal_executable_loader_t; 3],
+    raw: [*mut sys::iree_hal_executable_loader_t; 4],
     count: usize,
 }
 
 impl Loaders {
     fn new(kernels: &Kernels) -> Result<Self> {
-        let mut plugins = Owned {
-            raw: ptr::null_mut(),
-            release: sys::iree_hal_executable_plugin_manager_release,
-        };
-        // SAFETY: plain creation into a valid out pointer.
-        check(unsafe {
-            sys::iree_hal_executable_plugin_manager_create(1, host_allocator(), &mut plugins.raw)
-        })?;
-        // SAFETY: the manager is live and has room for one; the kernels outlive it.
-        check(unsafe {
-            sys::iree_hal_executable_plugin_manager_register_provider(
-                plugins.raw,
-                kernels.provider(),
-            )
-        })?;
-        let mut loaders = Self { raw: [ptr::null_mut(); 3], count: 0 };
+        let mut loaders = Self { raw: [ptr::null_mut(); 4], count: 0 };
+        loaders.push(kernel_executable::loader(kernels));
         let allocator = host_allocator();
         // The first that can load a module is taken.
         for name in ["system-library", "embedded-elf"] {
             let name = sys::iree_make_string_view(name);
             let mut next = ptr::null_mut();
-            // SAFETY: plain creation into a valid out pointer; loaders retain the plugin manager.
+            // SAFETY: plain creation into a valid out pointer; there may be no plugins.
             let created = check(unsafe {
-                let plugins = plugins.raw;
+                let plugins = ptr::null_mut();
                 sys::iree_hal_create_executable_loader_by_name(name, plugins, allocator, &mut next)
             });
             match created {
-                // SAFETY: made just now.
-                Ok(()) => unsafe { loaders.push(next) },
+                // SAFETY: made just now, and not used again.
+                Ok(()) => loaders.push(unsafe { executable_loader::one_at_a_time(next) }),
                 // The runtime was built without it.
                 Err(error) if error.code() == Code::Unavailable => {}
                 Err(error) => return Err(error),
@@ -255,16 +237,14 @@ impl Loaders {
             let modules = ptr::null_mut();
             sys::iree_hal_vmvx_module_loader_create(vm, 0, modules, allocator, &mut next)
         })?;
-        // SAFETY: made just now.
-        unsafe { loaders.push(next) };
+        // SAFETY: made just now, and not used again.
+        loaders.push(unsafe { executable_loader::one_at_a_time(next) });
         Ok(loaders)
     }
 
-    /// # Safety
-    /// `loader` is a reference to a live loader, which is taken over.
-    unsafe fn push(&mut self, loader: *mut sys::iree_hal_executable_loader_t) {
-        // SAFETY: by the contract of this function.
-        self.raw[self.count] = unsafe { executable_loader::one_at_a_time(loader) };
+    /// Takes over a reference to a live loader.
+    fn push(&mut self, loader: *mut sys::iree_hal_executable_loader_t) {
+        self.raw[self.count] = loader;
         self.count += 1;
     }
 }

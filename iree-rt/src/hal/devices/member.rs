@@ -7,15 +7,12 @@ use iree_sys as sys;
 use crate::base::error::Result;
 use crate::hal::cuda::Context;
 use crate::hal::devices::device_options::DeviceOptions;
-use crate::hal::devices::kernel::Kernels;
 use crate::hal::devices::recorder::Recorder;
 
 /// What this crate knows of a device.
 pub(crate) struct Member {
     pub(crate) uri: String,
     pub(crate) threads: Option<usize>,
-    /// Kept because the device points into them.
-    _kernels: Kernels,
     pub(crate) recorder: Option<Recorder>,
     /// Where its memory is, when it is of CUDA.
     pub(crate) context: Option<Context>,
@@ -33,13 +30,8 @@ impl Drop for RawDevice {
 
 impl Member {
     /// One that records nothing yet.
-    pub(crate) fn new(
-        uri: &str,
-        threads: Option<usize>,
-        kernels: Kernels,
-        context: Option<Context>,
-    ) -> Self {
-        Self { uri: uri.to_owned(), threads, _kernels: kernels, recorder: None, context }
+    pub(crate) fn new(uri: &str, threads: Option<usize>, context: Option<Context>) -> Self {
+        Self { uri: uri.to_owned(), threads, recorder: None, context }
     }
 
     /// What a thread has to do before it calls anything of IREE that touches the device.

@@ -7,6 +7,7 @@ pub(crate) mod driver;
 pub(crate) mod executable_loader;
 pub(crate) mod heap;
 pub(crate) mod kernel;
+pub(crate) mod kernel_executable;
 pub(crate) mod local_device;
 pub(crate) mod member;
 pub(crate) mod open;

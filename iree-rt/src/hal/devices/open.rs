@@ -124,7 +124,7 @@ fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<(RawD
             create(instance, &vulkan::gpu::by_uuid(uri)?)?
         }
     };
-    let member = Member::new(uri, threads, options.kernels.clone(), context);
+    let member = Member::new(uri, threads, context);
     Ok((RawDevice(raw), member))
 }
 

@@ -100,6 +100,13 @@ impl CompileOptions {
         self.set("--verify", verify)
     }
 
+    /// Whether all dispatches of a module are one executable for each kind of device, as they are when nothing
+    /// is said. Where a module has dispatches of its own beside those of [`Kernels`](crate::Kernels), the
+    /// compiler (3.13) crashes unless they are not.
+    pub fn link_executables(self, link: bool) -> Self {
+        self.set("--iree-hal-link-executables", link)
+    }
+
     /// Has every function wait for a fence and signal one, as
     /// [`Session::call_async`](crate::Session::call_async) wants it: the function itself, but for
     /// ONNX and PyTorch, whose functions `f` have a second form, `f$async`, that does.

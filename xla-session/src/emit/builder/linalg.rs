@@ -74,6 +74,20 @@ impl Builder {
         }
     }
 
+    /// The SSA value of `index` as an `i32`, the bits of which are those of an unsigned one.
+    pub(super) fn word(&mut self, index: &Index) -> String {
+        let op = match index.0.parse::<usize>() {
+            Ok(value) => {
+                let word = u32::try_from(value).expect("sizes of a step are below 4 GiB");
+                format!("arith.constant {} : i32", word.cast_signed())
+            }
+            Err(_) => format!("arith.index_castui {} : index to i32", index.0),
+        };
+        let name = self.fresh();
+        let _ = writeln!(self.text, "    {name} = {op}");
+        name
+    }
+
     /// `index` times `by`.
     pub fn index_mul(&mut self, index: &Index, by: usize) -> Index {
         let (index, by) = (self.materialise(index), self.materialise(&by.into()));

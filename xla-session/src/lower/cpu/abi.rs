@@ -53,22 +53,20 @@ macro_rules! kernel_abi {
             ) -> iree_rt::Kernel {
                 const TENSORS: usize = [$(stringify!($read),)* $(stringify!($update),)*].len();
                 const NUMBERS: usize = [$(stringify!($number),)*].len();
-                let read = move |arguments: &iree_rt::KernelArguments<'_>| {
-                    let (mut tensors, mut numbers) = (0.., 1..);
+                iree_rt::Kernel::new(TENSORS, NUMBERS, move |arguments| {
+                    let (mut tensors, mut numbers) = (0.., arguments.constants().iter());
                     let mut tensor = || arguments.pointer::<u8>(tensors.next().unwrap_or(0));
-                    let mut number = || arguments.index(numbers.next().unwrap_or(0));
+                    let mut number = || numbers.next().map_or(0, |&number| number as usize);
                     // In the order of the call: fields are evaluated as they are written.
                     let this = Self {
                         $($read: tensor(),)*
                         $($update: tensor(),)*
                         $($number: number(),)*
                     };
-                    run(arguments.index(0), this);
+                    let [item, ..] = arguments.workgroup_id();
+                    run(item as usize, this);
                     Ok(())
-                };
-                // SAFETY: graphs of this crate alone call it, by `call` above, with these tensors of
-                // bytes and these numbers behind that of the work item.
-                unsafe { iree_rt::Kernel::new(TENSORS, 1 + NUMBERS, read) }
+                })
             }
         }
     };

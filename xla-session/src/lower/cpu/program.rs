@@ -190,13 +190,7 @@ mod tests {
 
     /// How often a kernel is called.
     fn calls(program: &Program, symbol: &str) -> usize {
-        let is_size = |it: &str| it == "x" || it.bytes().all(|byte| byte.is_ascii_digit());
-        let is_it = |call: &&str| {
-            let sizes = call[..call.find('[').unwrap()].strip_prefix(symbol);
-            let sizes = sizes.and_then(|sizes| sizes.strip_prefix('_'));
-            sizes.is_some_and(|sizes| sizes.split('_').all(is_size))
-        };
-        program.text.split("flow.dispatch @kernels::@").skip(1).filter(is_it).count()
+        program.text.matches(&format!("flow.dispatch @kernels::@rust::@{symbol}[")).count()
     }
 
     #[test]
@@ -205,7 +199,7 @@ mod tests {
         let mut one = all.clone();
         one.architecture.layers.truncate(1);
         let [all, one] = [&all, &one].map(|config| of(config, Format::F32, &target()).text);
-        let [written, called] = ["flow.executable.export", "flow.dispatch @"]
+        let [written, called] = ["hal.executable.export", "flow.dispatch @"]
             .map(|what| [&all, &one].map(|text| text.matches(what).count()));
         assert_eq!(written[0], written[1]);
         assert!(called[0] > called[1] && called[0] > written[0], "{called:?} {written:?}");
