@@ -127,8 +127,8 @@
 //!
 //! # Kernels
 //!
-//! A graph for the CPU devices may call functions of the program that runs it ([`Kernels`]):
-//! `examples/kernel.rs` shows both sides.
+//! A graph for the CPU devices may dispatch functions of the program that runs it ([`Kernels`]), beside what is
+//! compiled or instead: `examples/kernel.rs` shows both sides.
 //!
 //! # GPUs
 //!

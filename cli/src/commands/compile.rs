@@ -12,21 +12,20 @@ use crate::model_source::ModelArgs;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  iree-llm compile -m ./Llama-3.2-1B --target x86-64-v3 --precision int4 --cache-dir graphs
+  iree-llm compile -m ./Llama-3.2-1B --target cpu --precision int4 --cache-dir graphs
   iree-llm generate -m ./Llama-3.2-1B --precision int4 --cache-dir graphs     (over there)
   iree-llm compile -m ./Llama-3.2-1B --target sm_89,sm_80 --cache-dir graphs
   iree-llm generate -m ./Llama-3.2-1B --cache-dir graphs --device cuda        (over there)
 
 Neither such a machine nor the weights are needed here: with --load-mode random a config.json is enough. \
 Over there no compiler is looked for as long as the folder holds what a command needs: the same precision \
-and KV cache. A CPU takes the best of these targets that it runs, which is as fast as its own: graphs \
-call kernels, which are in the program. A GPU runs the newest that is not newer than itself: sm_89 \
+and KV cache. Graphs for CPUs are for any: they call kernels, which are in the program. A GPU runs the newest that is not newer than itself: sm_89 \
 on an H100, H200 or B200, sm_80 on an A100.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// CPUs (x86-64-v2, x86-64-v3, x86-64-v4, x86-64, aarch64) and GPU architectures (sm_80, …)
+    /// cpu, and GPU architectures (sm_80, …)
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', required = true)]
     target: Vec<String>,
 

@@ -1,4 +1,4 @@
-//! Graphs compiled ahead of time for CPUs that are not known.
+//! Graphs compiled ahead of time for a CPU that is not known.
 
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
@@ -7,11 +7,8 @@ use xla_session::{LoadMode, Precision, SessionOptions, compile_ahead};
 
 use crate::fixtures::{self, assert_same_tokens};
 
-/// The least of the levels that this machine runs.
-const LEAST: &str = if cfg!(target_arch = "x86_64") { "x86-64" } else { "aarch64" };
-
 #[test]
-fn without_a_compiler_a_cpu_takes_code_of_a_level_that_it_has() {
+fn without_a_compiler_a_cpu_takes_what_was_compiled_for_any() {
     let fixture = fixtures::named("llama-mha-f32");
     let folder = tempfile::tempdir().unwrap();
     let config = ModelConfig::from_dir(&fixture.folder).unwrap();
@@ -23,7 +20,7 @@ fn without_a_compiler_a_cpu_takes_code_of_a_level_that_it_has() {
     let error = xla_session::open(&fixture.folder, &here).unwrap_err().to_string();
     assert!(error.contains("no cache holds"), "{error}");
 
-    assert!(compile_ahead(&config, &formats, LEAST, "it", &ahead).unwrap() >= 1);
+    assert!(compile_ahead(&config, &formats, "cpu", "it", &ahead).unwrap() >= 1);
     for threads in [1, 3] {
         let here = SessionOptions { threads: Some(threads), ..here.clone() };
         let mut session = xla_session::open(&fixture.folder, &here).unwrap().session;
@@ -36,7 +33,7 @@ fn without_a_compiler_a_cpu_takes_code_of_a_level_that_it_has() {
 }
 
 #[test]
-fn a_level_that_nobody_knows_is_refused_with_those_that_there_are() {
+fn a_target_that_nobody_knows_is_refused_with_those_that_there_are() {
     let fixture = fixtures::named("llama-mha-f32");
     let config = ModelConfig::from_dir(&fixture.folder).unwrap();
     let formats = WeightFormats::all(xla_session::emit::Format::F32);
@@ -45,5 +42,5 @@ fn a_level_that_nobody_knows_is_refused_with_those_that_there_are() {
         SessionOptions { cache_dir: Some(folder.path().into()), ..SessionOptions::default() };
     let error =
         compile_ahead(&config, &formats, "x86-64-v9", "it", &options).unwrap_err().to_string();
-    assert!(error.contains("x86-64-v9") && error.contains("x86-64-v3"), "{error}");
+    assert!(error.contains("x86-64-v9") && error.contains("`cpu`") && error.contains("sm_80"), "{error}");
 }
