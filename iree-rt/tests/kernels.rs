@@ -105,7 +105,7 @@ fn expected(f: impl Fn(f32) -> f32) -> Vec<f32> {
 }
 
 #[test]
-fn compiled_code_calls_a_kernel() {
+fn a_graph_dispatches_a_kernel() {
     let vmfb = vmfb(&graph("scale_add"));
     for uri in DEVICES {
         let device = open(uri, Kernels::new().with("scale_add", elementwise(|x, y| 2. * x + y)));
@@ -128,6 +128,84 @@ fn a_kernel_is_not_called_with_other_numbers_of_arguments() {
             assert!(error.message().contains(&format!("expected {expected}")), "{uri}: {error}");
         }
     }
+}
+
+/// `@main(x)`: kernel `add`, the second of its executable, in 2 x 3 x 2 workgroups, with `x`, the result and 5.
+const GRID: &str = r#"
+module @graph {
+  func.func @main(%x: tensor<12xi32>) -> tensor<12xi32> {
+    %two = arith.constant 2 : index
+    %three = arith.constant 3 : index
+    %five = arith.constant 5 : i32
+    %y = hal.dispatch.extern "add"[%two, %three](%five, %x) : (i32, tensor<12xi32>) -> tensor<12xi32>
+      count(%device: !hal.device, %x_count: index, %y_count: index) -> (index, index, index) {
+        hal.return %x_count, %y_count, %x_count : index, index, index
+      }
+      layout(#hal.pipeline.layout<constants = 1, bindings = [
+        #hal.pipeline.binding<storage_buffer, ReadOnly>, #hal.pipeline.binding<storage_buffer>
+      ]>)
+      objects({#hal.executable.target<"vulkan-spirv", "kernels:subtract,add,absent"> ordinal(1) = [
+        #hal.executable.object<{path = "kernels", data = dense<0> : vector<4xi8>}>
+      ]})
+    return %y : tensor<12xi32>
+  }
+}"#;
+
+/// What [`GRID`] makes of ones, with a kernel that fails in the workgroup `failing`.
+fn grid(uri: &str, failing: Option<[u32; 3]>) -> Result<Vec<i32>> {
+    let add = Kernel::new(2, 1, move |arguments: &KernelArguments<'_>| {
+        let [x, y, z] = arguments.workgroup_id();
+        assert_eq!(arguments.workgroup_count(), [2, 3, 2]);
+        if failing == Some([x, y, z]) {
+            return Err(Error::new(Code::Aborted, "in the middle"));
+        }
+        let at = (x + 2 * (y + 3 * z)) as usize;
+        let [from, to] = [0, 1].map(|binding| arguments.pointer::<i32>(binding));
+        let five = arguments.constants()[0].cast_signed();
+        // SAFETY: `GRID` passes two tensors of an i32 for each workgroup.
+        unsafe { *to.add(at) = *from.add(at) + five * at as i32 };
+        Ok(())
+    });
+    let other = || Kernel::new(0, 0, |_| panic!("not in the graph"));
+    let kernels = Kernels::new().with("subtract", other()).with("add", add).with("absent", other());
+    let device = open(uri, kernels);
+    let mut session = session(&device, &vmfb(GRID));
+    let main = session.function("graph.main")?;
+    let x = device.buffer_view(&[12], &[1i32; 12])?;
+    session.call(&main, [x])?.view(0)?.read()
+}
+
+#[test]
+fn an_export_is_the_kernel_at_its_place_in_the_format() {
+    for uri in DEVICES {
+        let expected: Vec<_> = (0..12).map(|at| 1 + 5 * at).collect();
+        assert_eq!(grid(uri, None).unwrap(), expected, "{uri}");
+    }
+    let device = open("local-sync", Kernels::new().with("add", Kernel::new(2, 1, |_| Ok(()))));
+    let error = Session::builder(&device).module(module(&vmfb(GRID))).build().unwrap_err();
+    let expected = "dispatches kernels that the device was not opened with: `subtract`, `absent` (it was with `add`)";
+    assert!(error.message().contains(expected), "{error}");
+}
+
+#[test]
+fn a_workgroup_that_fails_fails_the_call_wherever_it_is() {
+    for uri in DEVICES {
+        for failing in [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 2, 0], [1, 2, 1]] {
+            let error = grid(uri, Some(failing)).unwrap_err();
+            assert_eq!(error.code(), Code::Aborted, "{uri}, {failing:?}: {error}");
+            assert!(error.message().contains("in the middle"), "{uri}, {failing:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn names_are_what_a_format_can_say() {
+    for name in ["", "a,b", "a\0"] {
+        let with = || Kernels::new().with(name, Kernel::new(0, 0, |_| Ok(())));
+        assert!(std::panic::catch_unwind(with).is_err(), "{name:?}");
+    }
+    let names = Kernels::new().with("a b:c", Kernel::new(0, 0, |_| Ok(())));
+    assert_eq!(names.names().collect::<Vec<_>>(), ["a b:c"]);
 }
 
 #[test]
@@ -200,9 +278,29 @@ fn a_missing_kernel_is_named() {
         let device = open(uri, kernels);
         let error = Session::builder(&device).module(module(&vmfb)).build().unwrap_err();
         assert_eq!(error.code(), Code::Incompatible, "{uri}: {error}");
-        let expected =
-            format!("kernels that the device was not opened with: `absent` (it was with {had})");
+        let expected = format!(
+            "dispatches kernels that the device was not opened with: `absent` (it was with {had})"
+        );
         assert!(error.message().contains(&expected), "{uri}: {error}");
+    }
+}
+
+#[cfg(feature = "profile")]
+#[test]
+fn profiles_know_kernels_by_name() {
+    for uri in DEVICES {
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("kernels-{uri}.ireeprof"));
+        let kernels = Kernels::new().with("scale_add", elementwise(|x, y| x + y));
+        let options = DeviceOptions::default().kernels(kernels).profile(path);
+        let device = Instance::get().unwrap().device_with(uri, &options).unwrap();
+        let mut session = session(&device, &vmfb(&graph("scale_add")));
+        for _ in 0..3 {
+            call(&mut session, 1.).unwrap();
+        }
+        let profile = device.take_profile().unwrap();
+        let costs: Vec<_> = profile.dispatches.iter().map(|it| (&*it.name, it.calls)).collect();
+        assert_eq!(costs, [("scale_add", 3)], "{uri}");
     }
 }
 

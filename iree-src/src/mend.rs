@@ -17,7 +17,25 @@ struct Mend {
     edits: &'static [(&'static str, &'static str, usize)],
 }
 
-const MENDS: [Mend; 8] = [
+const MENDS: [Mend; 9] = [
+    // `local-sync` goes on behind a workgroup that failed, unless it is in the last row, and forgets why.
+    Mend {
+        name: "inline-dispatch-failure",
+        version: "3.13.0",
+        file: "runtime/src/iree/hal/local/local_executable.c",
+        edits: &[
+            (
+                "for (uint32_t z = 0; z < workgroup_count_z; ++z) {",
+                "for (uint32_t z = 0; iree_status_is_ok(status) && z < workgroup_count_z; ++z) {",
+                1,
+            ),
+            (
+                "for (uint32_t y = 0; y < workgroup_count_y; ++y) {",
+                "for (uint32_t y = 0; iree_status_is_ok(status) && y < workgroup_count_y; ++y) {",
+                1,
+            ),
+        ],
+    },
     // `local-task` reads the queue from an operation that it has just handed to the workers, who may
     // be done with it: its memory may be another thread's operation or resource set by then.
     Mend {

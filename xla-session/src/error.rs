@@ -127,7 +127,7 @@ pub enum Error {
     NoCompiler {
         /// What the cache calls the graph.
         graph: String,
-        /// The machine code that it would be compiled to.
+        /// What it would be compiled for.
         code: String,
         /// Where it was looked for, and how to get one.
         source: iree_rt::Error,

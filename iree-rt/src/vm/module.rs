@@ -129,8 +129,8 @@ impl Module {
     ///   [validator](crate::SessionBuilder::validate), or is kept from safe code that would pass them.
     /// - It does not write to arguments that are read-only, and to others in place only where it was
     ///   compiled to: such a write is part of the call, and nobody may use that memory meanwhile.
-    /// - It calls each [`Kernel`](crate::Kernel) of its devices with the arguments that the kernel
-    ///   declares and expects.
+    /// - It dispatches each [`Kernel`](crate::Kernel) of its devices with the tensors and constants that
+    ///   the kernel expects; how many there are is checked.
     pub unsafe fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
             return Err(Error::invalid("no bytes: not an IREE module (.vmfb)"));

@@ -14,7 +14,7 @@ pub struct KeyParts<'a> {
     pub graph: &'a str,
     /// The compiler's flags, in order.
     pub flags: &'a [String],
-    /// What code is generated for: the CPU's features, or the GPU's architecture.
+    /// What it is compiled for: any CPU, one architecture, or a GPU's.
     pub target: &'a str,
     /// Which build of the compiler.
     pub compiler: &'a str,

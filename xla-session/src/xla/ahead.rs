@@ -22,8 +22,8 @@ const MOST_THREADS: usize = 128;
 /// * an architecture of NVIDIA's GPUs: "sm_80", "sm_89".
 ///
 /// A model that is opened with that folder, or a copy of it elsewhere, for the same `config` and
-/// `formats`, then needs no compiler: without one it takes the best of these targets that
-/// its machine runs. `model` is the name under which the cache lists them.
+/// `formats`, then needs no compiler: without one it takes what there is for CPUs, or the
+/// best of these architectures that its GPU runs. `model` is the name under which the cache lists them.
 ///
 /// # Errors
 ///
@@ -56,8 +56,10 @@ fn for_cpus(
     model: &str,
     options: &SessionOptions,
 ) -> Result<usize> {
+    lower::cpu::supports(config, MOST_ROWS, HEAD_ROWS).map_err(Error::Unsupported)?;
     let texts = texts(config, formats, options);
     let graphs: Vec<_> = texts.iter().map(|text| compile::Graph { name: "model", text }).collect();
+    // For whatever number of threads: that says how they are written, not how they are compiled.
     compile::keep(&graphs, &Machine::cpu(1, options), model, options)
 }
 

@@ -145,7 +145,7 @@ impl<'a> Compilation<'a> {
         let mut tries = 0..2;
         loop {
             let path = self.found(folder, graph)?.path;
-            // SAFETY: the cache holds what the compiler made for the machine code that this
+            // SAFETY: the cache holds what the compiler made for any CPU, or for what this
             // machine runs; its checksum was just verified, and entries are replaced, never
             // rewritten. Only an executor calls it, with what the graph expects.
             match unsafe { Module::from_file(&path) } {

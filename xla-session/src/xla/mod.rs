@@ -5,7 +5,6 @@ mod calls;
 mod compile;
 mod cpu;
 mod gpu;
-mod host;
 mod pages;
 mod rope;
 mod self_check;
@@ -38,6 +37,7 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
     match &found.machine.target {
         Target::Cpu(target) => {
             let (config, formats) = (&found.config, &found.formats);
+            lower::cpu::supports(config, MOST_ROWS, HEAD_ROWS).map_err(Error::Unsupported)?;
             let program = lower::cpu::program(config, formats, target, MOST_ROWS, HEAD_ROWS);
             let kv = target.kv_cache();
             let graph = Graph { name: "model", text: &program.text };

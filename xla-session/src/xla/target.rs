@@ -1,11 +1,11 @@
-//! What graphs are made for: which lowerings, which flags of the compiler, which machine code.
+//! What graphs are made for: which lowerings, which flags of the compiler, which machines.
 
 use checkpoint::config::ModelConfig;
 use iree_rt::cuda::{self, Gpu};
 use iree_rt::{CompileOptions, Device, InputType, OptLevel, vulkan};
 use kernels::Isa;
 
-use super::{host, iree};
+use super::iree;
 use crate::lower::cpu::CpuTarget;
 use crate::lower::cuda::CudaTiles;
 use crate::lower::vulkan::VulkanTarget;
@@ -44,7 +44,7 @@ impl Target {
 
     /// The compiler's flags for its graphs, added to those that choose the machine code.
     ///
-    /// Those of CPUs are calls of kernels, which are scheduled in the same way at every level. They are written as
+    /// Those of CPUs are calls of kernels, which are scheduled in the same way at every [`OptLevel`]. They are written as
     /// the compiler's first phases would leave them, which are left out. In others the
     /// tiles that matter are said, and the level is for what lies between them. The compiler reads what we emit,
     /// and checks it then; that its own passes are right is for its own tests, and would take a fifth to a third
@@ -80,11 +80,11 @@ pub(super) struct Machine {
 /// What graphs that only call kernels are compiled to, and asked for by.
 pub(super) const ANY_CPU: &str = "cpu";
 
-/// Machine code.
+/// What graphs are compiled for.
 pub(super) struct Code {
     /// How graphs are compiled to it.
     pub flags: CompileOptions,
-    /// A GPU's architecture, [`ANY_CPU`], or a CPU's features.
+    /// A GPU's architecture, [`ANY_CPU`], or a CPU's architecture.
     pub name: String,
 }
 
@@ -97,9 +97,9 @@ impl Machine {
     pub fn of(device: &Device, options: &SessionOptions) -> Result<Self> {
         let tuning = &options.tuning;
         let (target, codes) = if device.is_local() && tuning.cuda_graphs {
-            (Target::Cuda(CudaTiles::portable()), vec![Code::here()])
+            (Target::Cuda(CudaTiles::portable()), vec![Code::this_architecture()])
         } else if device.is_local() && tuning.vulkan_graphs {
-            (Target::Vulkan(VulkanTarget::portable()), vec![Code::here()])
+            (Target::Vulkan(VulkanTarget::portable()), vec![Code::this_architecture()])
         } else if device.is_local() {
             (Target::cpu(device.threads().unwrap_or(1), options), vec![Code::any_cpu()])
         } else if let Some(gpu) =
@@ -169,13 +169,15 @@ impl Machine {
 }
 
 impl Code {
-    /// That of this machine's CPU.
-    fn here() -> Self {
-        Self { flags: CompileOptions::default(), name: host::features() }
+    /// The graphs say what they are for.
+    fn any_cpu() -> Self {
+        Self { flags: CompileOptions::empty(), name: ANY_CPU.into() }
     }
 
-    fn any_cpu() -> Self {
-        Self { flags: CompileOptions::default().target_cpu("generic"), name: ANY_CPU.into() }
+    /// What all CPUs of this architecture run, for graphs of GPUs.
+    fn this_architecture() -> Self {
+        let flags = CompileOptions::default().target_cpu("generic");
+        Self { flags, name: std::env::consts::ARCH.into() }
     }
 
     fn cuda(target: cuda::Target) -> Self {

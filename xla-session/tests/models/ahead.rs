@@ -32,6 +32,27 @@ fn without_a_compiler_a_cpu_takes_what_was_compiled_for_any() {
     assert!(error.contains("no cache holds"), "{error}");
 }
 
+/// So that they are for any CPU.
+#[test]
+fn graphs_for_cpus_hold_no_machine_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        SessionOptions { cache_dir: Some(folder.path().into()), ..SessionOptions::default() };
+    let has = |text: &[u8], what: &[u8]| text.windows(what.len()).any(|it| it == what);
+    for fixture in ["llama-mha-f32", fixtures::WITH_STATES, "qwen3-moe-gqa-bf16"] {
+        let config = ModelConfig::from_dir(&fixtures::named(fixture).folder).unwrap();
+        let formats = WeightFormats::all(xla_session::emit::Format::Int4);
+        compile_ahead(&config, &formats, "cpu", fixture, &options).unwrap();
+    }
+    let mut graphs = 0;
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let entry = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(!has(&entry, b"\x7fELF") && !has(&entry, b"embedded-elf"));
+        graphs += usize::from(has(&entry, b"kernels:append_"));
+    }
+    assert!(graphs >= 3, "{graphs}");
+}
+
 #[test]
 fn a_target_that_nobody_knows_is_refused_with_those_that_there_are() {
     let fixture = fixtures::named("llama-mha-f32");
@@ -42,5 +63,8 @@ fn a_target_that_nobody_knows_is_refused_with_those_that_there_are() {
         SessionOptions { cache_dir: Some(folder.path().into()), ..SessionOptions::default() };
     let error =
         compile_ahead(&config, &formats, "x86-64-v9", "it", &options).unwrap_err().to_string();
-    assert!(error.contains("x86-64-v9") && error.contains("`cpu`") && error.contains("sm_80"), "{error}");
+    assert!(
+        error.contains("x86-64-v9") && error.contains("`cpu`") && error.contains("sm_80"),
+        "{error}"
+    );
 }

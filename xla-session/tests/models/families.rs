@@ -46,7 +46,7 @@ fn a_bias_of_some_projections_alone_is_added_at_their_columns() {
     assert_eq!(some, [["q_proj"], ["v_proj"], ["o_proj"]]);
     let before = (config.num_attention_heads + config.num_key_value_heads) * config.head_dim;
     let values = program.workspace.qkv.at + before * size_of::<f32>();
-    let values = format!("arith.constant {values} : index");
+    let values = format!("arith.constant {values} : i32");
     assert!(program.text.contains(&values) && !unchanged.text.contains(&values));
 }
 

@@ -42,7 +42,7 @@ impl DeviceOptions {
         self
     }
 
-    /// Rust functions that modules on `local-task` or `local-sync` may call. Other devices take
+    /// Rust functions that modules on `local-task` or `local-sync` may dispatch. Other devices take
     /// none.
     pub fn kernels(mut self, kernels: Kernels) -> Self {
         self.kernels = kernels;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use iree_sys as sys;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::text::entries;
 
 type Function = dyn Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync;
@@ -18,7 +18,7 @@ type Function = dyn Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync;
 /// numbers as its constants, in as many workgroups as the graph says.
 ///
 /// Calls come from worker threads, several at a time, one for each workgroup of the dispatch.
-/// A worker of `local-task` has 128 KiB of stack, and treats subnormal numbers as zero. A panic of
+/// A worker of `local-task` has 128 KiB of stack. Subnormal numbers are zero. A panic of
 /// the function ends in an error of the call, as an `Err` does, unless the program is built with
 /// `panic = "abort"`.
 pub struct Kernel {
@@ -51,6 +51,15 @@ impl Kernel {
     }
 
     pub(super) fn run(&self, arguments: &KernelArguments<'_>) -> Result<()> {
+        let it = arguments.dispatch;
+        let given = (it.binding_count, it.constant_count);
+        if given != (self.bindings, self.constants.into()) {
+            // A driver has seen to that where it records commands, but not where it has a single dispatch.
+            return Err(Error::invalid(format!(
+                "{} bindings and {} constants, expected {} and {}",
+                given.0, given.1, self.bindings, self.constants
+            )));
+        }
         (self.function)(arguments)
     }
 }
@@ -73,8 +82,7 @@ pub struct KernelArguments<'a> {
 
 impl<'a> KernelArguments<'a> {
     /// # Safety
-    /// The state of a dispatch has as many bindings and constants as it says, at least until the
-    /// call returns.
+    /// The lists of the dispatch have as many entries as it says, which nobody writes.
     pub(super) unsafe fn new(
         dispatch: &'a sys::iree_hal_executable_dispatch_state_v0_t,
         workgroup: &'a sys::iree_hal_executable_workgroup_state_v0_t,
@@ -195,8 +203,17 @@ impl Kernels {
     }
 
     /// These and `kernel`, which replaces an earlier one of the name.
+    ///
+    /// # Panics
+    /// When the name is empty, or has a comma or a NUL in it: no format could say it.
     pub fn with(mut self, name: impl Into<String>, kernel: Kernel) -> Self {
-        Arc::make_mut(&mut self.0).insert(name.into(), Arc::new(kernel));
+        let name = name.into();
+        let told = !name.is_empty() && !name.contains([',', '\0']);
+        assert!(
+            told,
+            "a name of a kernel has characters, of which none is a comma or NUL: {name:?}"
+        );
+        Arc::make_mut(&mut self.0).insert(name, Arc::new(kernel));
         self
     }
 

@@ -19,9 +19,13 @@ use crate::hal::devices::kernel::{Kernel, KernelArguments, Kernels};
 /// What a format begins with.
 const FORMAT: &str = "kernels:";
 
+/// IREE's commands number the exports of an executable in 16 bits.
+const MOST_EXPORTS: usize = 1 << 16;
+
 type Loader = sys::iree_hal_executable_loader_t;
 
-/// A loader of executables whose exports are among some kernels.
+/// A loader of executables whose exports are among some kernels. IREE counts references in its base, so
+/// that only the rest is borrowed.
 #[repr(C)]
 struct KernelLoader {
     base: Loader,
@@ -40,8 +44,8 @@ static LOADER: sys::iree_hal_executable_loader_vtable_t =
 pub(crate) fn loader(kernels: &Kernels) -> *mut Loader {
     let loader = Box::new(KernelLoader { base: Loader::default(), kernels: kernels.clone() });
     let loader = Box::into_raw(loader);
-    // SAFETY: the vtable is never freed; the base, at the beginning of what it is a part of, is freed by
-    // `destroy_loader` when its last reference is released.
+    // SAFETY: made just now, so nobody else has it; the vtable is never freed; the base, at the beginning
+    // of what it is a part of, is freed by `destroy_loader` when its last reference is released.
     unsafe {
         let imports = sys::iree_hal_executable_import_provider_t::default();
         sys::iree_hal_executable_loader_initialize(
@@ -86,9 +90,9 @@ unsafe extern "C" fn try_load(
     executable: *mut *mut sys::iree_hal_executable_t,
 ) -> sys::iree_status_t {
     // SAFETY: a live loader of ours, and IREE's argument, whose format is a live text.
-    let (loader, format) =
-        unsafe { (&*loader.cast::<KernelLoader>(), text((*params).executable_format)) };
-    match callback::catch(|| Executable::new(&loader.kernels, &format)) {
+    let (kernels, format) =
+        unsafe { (&(*loader.cast::<KernelLoader>()).kernels, text((*params).executable_format)) };
+    match callback::catch(|| Executable::new(kernels, &format)) {
         Ok(made) => {
             // SAFETY: a place for the result, which IREE takes over.
             unsafe { *executable = made.cast() };
@@ -98,15 +102,21 @@ unsafe extern "C" fn try_load(
     }
 }
 
-/// An executable: the kernels that one format names.
+/// An executable: the kernels that one format names. IREE counts references in its base, so that only the
+/// exports are borrowed.
 #[repr(C)]
 struct Executable {
     base: sys::iree_hal_local_executable_t,
-    exports: Box<[(CString, Arc<Kernel>)]>,
+    exports: Box<[Export]>,
     /// Of the exports; the base points into them.
     attributes: Box<[sys::iree_hal_executable_dispatch_attrs_v0_t]>,
     /// As `attributes`.
     names: Box<[*const c_char]>,
+}
+
+struct Export {
+    name: CString,
+    kernel: Arc<Kernel>,
 }
 
 static EXECUTABLE: sys::iree_hal_local_executable_vtable_t =
@@ -125,8 +135,8 @@ static EXECUTABLE: sys::iree_hal_local_executable_vtable_t =
 impl Executable {
     /// A reference to a new one.
     fn new(kernels: &Kernels, format: &str) -> Result<*mut Self> {
-        let names = format[FORMAT.len()..].split(',');
-        let missing: Vec<_> = (names.clone().filter(|name| kernels.get(name).is_none()))
+        let names: Vec<_> = format[FORMAT.len()..].split(',').collect();
+        let missing: Vec<_> = (names.iter().filter(|name| kernels.get(name).is_none()))
             .map(|name| format!("`{name}`"))
             .collect();
         if !missing.is_empty() {
@@ -136,29 +146,36 @@ impl Executable {
             return Err(Error::new(
                 Code::Incompatible,
                 format!(
-                    "the module calls kernels that the device was not opened with: {} (it was with {})",
+                    "the module dispatches kernels that the device was not opened with: {} (it was with {})",
                     missing.join(", "),
                     if known.is_empty() { "none".into() } else { known.join(", ") }
                 ),
             ));
         }
-        let export = |name: &str| Some((CString::new(name).ok()?, kernels.get(name)?.clone()));
-        let exports: Box<[_]> = names.filter_map(export).collect();
-        let attributes =
-            exports.iter().map(|(_, kernel)| sys::iree_hal_executable_dispatch_attrs_v0_t {
+        if names.len() > MOST_EXPORTS {
+            return Err(Error::invalid(format!("an executable of {} kernels", names.len())));
+        }
+        // Those that there are have names without NUL.
+        let export = |name: &&str| {
+            Some(Export { name: CString::new(*name).ok()?, kernel: kernels.get(name)?.clone() })
+        };
+        let exports: Box<[_]> = names.iter().filter_map(export).collect();
+        let attributes = exports.iter().map(|Export { kernel, .. }| {
+            sys::iree_hal_executable_dispatch_attrs_v0_t {
                 constant_count: kernel.constants,
                 binding_count: kernel.bindings,
                 ..Default::default()
-            });
+            }
+        });
         let made = Box::into_raw(Box::new(Self {
             base: sys::iree_hal_local_executable_t::default(),
             attributes: attributes.collect(),
-            names: exports.iter().map(|(name, _)| name.as_ptr()).collect(),
+            names: exports.iter().map(|export| export.name.as_ptr()).collect(),
             exports,
         }));
-        // SAFETY: made just now; the vtable is never freed, and `destroy` frees the base, at the beginning
-        // of what it is a part of, when its last reference is released. Until then what the base points
-        // to stays where it is.
+        // SAFETY: made just now, so nobody else has it; the vtable is never freed, and `destroy` frees the
+        // base, at the beginning of what it is a part of, when its last reference is released. Until
+        // then what the base points to stays where it is.
         unsafe {
             let it = &mut *made;
             sys::iree_hal_local_executable_initialize(&EXECUTABLE, host_allocator(), &mut it.base);
@@ -172,19 +189,16 @@ impl Executable {
 
     /// # Safety
     /// `executable` is live and one of ours.
-    unsafe fn of<'a>(executable: *mut sys::iree_hal_executable_t) -> &'a Self {
+    unsafe fn exports<'a>(executable: *mut sys::iree_hal_executable_t) -> &'a [Export] {
         // SAFETY: by the contract of this function.
-        unsafe { &*executable.cast::<Self>() }
+        unsafe { &(*executable.cast::<Self>()).exports }
     }
+}
 
-    fn export(&self, ordinal: usize) -> Result<(&CString, &Kernel)> {
-        let export = self.exports.get(ordinal);
-        let (name, kernel) = export.ok_or_else(|| {
-            let count = self.exports.len();
-            Error::new(Code::OutOfRange, format!("export {ordinal} of {count} kernels"))
-        })?;
-        Ok((name, kernel))
-    }
+fn export(exports: &[Export], ordinal: usize) -> Result<&Export> {
+    exports.get(ordinal).ok_or_else(|| {
+        Error::new(Code::OutOfRange, format!("export {ordinal} of {} kernels", exports.len()))
+    })
 }
 
 unsafe extern "C" fn destroy(executable: *mut sys::iree_hal_executable_t) {
@@ -203,12 +217,12 @@ unsafe extern "C" fn issue_call(
     workgroup: *const sys::iree_hal_executable_workgroup_state_v0_t,
     _worker: u32,
 ) -> sys::iree_status_t {
-    // SAFETY: a live executable of ours, and IREE's arguments, which live until this returns.
-    let (it, arguments) = unsafe {
-        (Executable::of(executable.cast()), KernelArguments::new(&*dispatch, &*workgroup))
+    // SAFETY: a live executable of ours, and IREE's arguments, which live unchanged until this returns.
+    let (exports, arguments) = unsafe {
+        (Executable::exports(executable.cast()), KernelArguments::new(&*dispatch, &*workgroup))
     };
     let run = || {
-        let (name, kernel) = it.export(ordinal)?;
+        let Export { name, kernel } = export(exports, ordinal)?;
         let failed = |error: Error| error.context(format!("kernel `{}`", name.to_string_lossy()));
         callback::catch(|| kernel.run(&arguments)).map_err(failed)
     };
@@ -219,7 +233,7 @@ unsafe extern "C" fn function_count(
     executable: *mut sys::iree_hal_executable_t,
 ) -> sys::iree_host_size_t {
     // SAFETY: a live executable of ours.
-    unsafe { Executable::of(executable) }.exports.len()
+    unsafe { Executable::exports(executable) }.len()
 }
 
 unsafe extern "C" fn function_info(
@@ -228,8 +242,8 @@ unsafe extern "C" fn function_info(
     info: *mut sys::iree_hal_executable_function_info_t,
 ) -> sys::iree_status_t {
     // SAFETY: a live executable of ours.
-    let it = unsafe { Executable::of(executable) };
-    let known = it.export(function.value as usize).map(|(name, kernel)| {
+    let exports = unsafe { Executable::exports(executable) };
+    let known = export(exports, function.value as usize).map(|Export { name, kernel }| {
         let name = sys::iree_string_view_t { data: name.as_ptr(), size: name.as_bytes().len() };
         let info_of_it = sys::iree_hal_executable_function_info_t {
             name,
@@ -259,8 +273,8 @@ unsafe extern "C" fn lookup_function_by_name(
     function: *mut sys::iree_hal_executable_function_t,
 ) -> sys::iree_status_t {
     // SAFETY: a live executable of ours, and IREE's argument, a live text.
-    let (it, name) = unsafe { (Executable::of(executable), text(name)) };
-    let at = it.exports.iter().position(|(known, _)| known.as_bytes() == name.as_bytes());
+    let (exports, name) = unsafe { (Executable::exports(executable), text(name)) };
+    let at = exports.iter().position(|known| known.name.as_bytes() == name.as_bytes());
     let found = at.ok_or_else(|| Error::new(Code::NotFound, format!("no kernel `{name}`")));
     status_of(found.map(|at| {
         // SAFETY: a place for the result.

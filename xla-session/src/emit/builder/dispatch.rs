@@ -174,7 +174,7 @@ impl Builder {
     }
 }
 
-pub(super) fn tensor_access(access: &str, ty: &TensorType) -> String {
+fn tensor_access(access: &str, ty: &TensorType) -> String {
     format!("!iree_tensor_ext.dispatch.tensor<{access}:{ty}>")
 }
 

@@ -70,7 +70,7 @@ impl Builder {
     /// The extent of bytes, to be written behind their type or name, if the type does not say it.
     fn unknown_extent(&mut self, value: &Value) -> String {
         let TensorType { dims, element } = &value.ty;
-        debug_assert!(
+        assert!(
             dims.len() == 1 && *element == ElementType::I8,
             "kernels take bytes, not {}",
             value.ty
@@ -94,7 +94,7 @@ impl Executable {
 
     fn add(&mut self, symbol: String, layout: Layout) {
         let known = *self.0.entry(symbol).or_insert(layout);
-        debug_assert_eq!(known, layout, "a kernel in two forms");
+        assert_eq!(known, layout, "a kernel in two forms");
     }
 }
 

@@ -78,7 +78,7 @@ impl Builder {
     pub(super) fn word(&mut self, index: &Index) -> String {
         let op = match index.0.parse::<usize>() {
             Ok(value) => {
-                let word = u32::try_from(value).expect("sizes of a step are below 4 GiB");
+                let word = u32::try_from(value).expect("numbers of a call fit 32 bits");
                 format!("arith.constant {} : i32", word.cast_signed())
             }
             Err(_) => format!("arith.index_castui {} : index to i32", index.0),

@@ -55,8 +55,8 @@ macro_rules! kernel_abi {
                 const NUMBERS: usize = [$(stringify!($number),)*].len();
                 iree_rt::Kernel::new(TENSORS, NUMBERS, move |arguments| {
                     let (mut tensors, mut numbers) = (0.., arguments.constants().iter());
-                    let mut tensor = || arguments.pointer::<u8>(tensors.next().unwrap_or(0));
-                    let mut number = || numbers.next().map_or(0, |&number| number as usize);
+                    let mut tensor = || arguments.pointer::<u8>(tensors.next().expect("endless"));
+                    let mut number = || *numbers.next().expect("as many as declared") as usize;
                     // In the order of the call: fields are evaluated as they are written.
                     let this = Self {
                         $($read: tensor(),)*

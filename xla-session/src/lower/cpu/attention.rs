@@ -261,7 +261,8 @@ impl Steps<'_> {
             width: width.into(),
             scale: bits(scale).into(),
             cap: bits(cap.unwrap_or(0.0)).into(),
-            window: window.unwrap_or(0).into(),
+            // A wider one sees all that there is.
+            window: window.map_or(0, |it| it.min(u32::MAX as usize)).into(),
             sunk: usize::from(sinks.is_some()).into(),
             entries: self.entries.clone(),
             entries_at: places.entries.at.into(),

@@ -96,7 +96,20 @@ impl Program {
     }
 }
 
-/// Emits a model for steps of at most `rows` rows, of which the head takes at most `head_rows` at a
+/// Whether a model can be [emitted](program) for steps of so many rows: what the calls of a step leave to each other has
+/// to lie within 4 GiB.
+pub fn supports(config: &ModelConfig, rows: usize, head_rows: usize) -> Result<(), String> {
+    let Workspace { bytes, .. } = Workspace::new(config, rows, head_rows);
+    match u32::try_from(bytes) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(format!(
+            "a step of {rows} rows of this model works on {bytes} bytes beside weights and pages, of \
+             which there is room for 4 GiB; look at the sizes in its configuration"
+        )),
+    }
+}
+
+/// Emits a model that is [supported](supports) for steps of at most `rows` rows, of which the head takes at most `head_rows` at a
 /// time.
 pub fn program(
     config: &ModelConfig,
@@ -121,14 +134,16 @@ pub fn program(
         executable.extend(steps.b.executable);
         Function { name, arguments: steps.arguments }
     });
-    let text = format!("module @model {{\n{executable}{text}}}\n");
+    // For the CPU of whatever machine: there is nothing that the compiler could generate code for.
+    let device = "#hal.device.target<\"local\", [#hal.executable.target<\"vulkan-spirv\", \"kernels:\">]> : !hal.device";
+    let attributes = format!("attributes {{hal.device.targets = [{device}]}}");
+    let text = format!("module @model {attributes} {{\n{executable}{text}}}\n");
     Program { text, functions, workspace }
 }
 
 /// The function around calls that were written: buffer views in, and the workspace out.
 ///
-/// That is written out instead of left to IREE: it would add a wrapper for tensors, into which a
-/// function that calls kernels is not inlined, and copy every argument.
+/// That is written out, as the phase of the compiler that would write it is left out.
 fn function(name: &str, steps: &Steps<'_>) -> String {
     const VIEW: &str = "!hal.buffer_view";
     let (mut arguments, mut imports) = (Vec::new(), String::new());
@@ -203,6 +218,60 @@ mod tests {
             .map(|what| [&all, &one].map(|text| text.matches(what).count()));
         assert_eq!(written[0], written[1]);
         assert!(called[0] > called[1] && called[0] > written[0], "{called:?} {written:?}");
+    }
+
+    /// What was compiled on one machine is for all.
+    #[test]
+    fn the_graph_is_the_same_for_all_instructions() {
+        for name in ["llama-mha-f32", "qwen3-5-gqa-bf16", "qwen3-moe-gqa-bf16"] {
+            let config = fixture(name);
+            for format in [Format::F32, Format::Bf16Rounded, Format::Int8, Format::Int4] {
+                let graph = |isa| of(&config, format, &CpuTarget::new(isa, 2)).text;
+                #[cfg(target_arch = "x86_64")]
+                let others = [Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx];
+                #[cfg(not(target_arch = "x86_64"))]
+                let others = Isa::all_here();
+                for isa in others {
+                    assert!(graph(isa) == graph(Isa::Portable), "{name}, {format:?}, {isa:?}");
+                }
+            }
+        }
+    }
+
+    #[cfg(feature = "iree")]
+    #[test]
+    fn every_kernel_that_is_called_is_there() {
+        let known: Vec<_> = Isa::all_here().into_iter().map(crate::lower::cpu::kernels).collect();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let mut models = 0;
+        for fixture in fixtures.read_dir().unwrap() {
+            let Ok(config) = ModelConfig::from_dir(&fixture.unwrap().path()) else { continue };
+            models += 1;
+            for (format, kv) in [
+                (Format::F32, KvFormat::F32),
+                (Format::Bf16, KvFormat::F32),
+                (Format::Bf16Rounded, KvFormat::F16),
+                (Format::Int8, KvFormat::F16),
+                (Format::Int4, KvFormat::F16),
+            ] {
+                let text = of(&config, format, &target().with_kv_cache(kv)).text;
+                let (_, names) = text.split_once("target(<\"vulkan-spirv\", \"kernels:").unwrap();
+                for name in names.split_once('"').unwrap().0.split(',') {
+                    let all = known.iter().all(|known| known.names().any(|it| it == name));
+                    assert!(all, "{name}, {format:?}");
+                }
+            }
+        }
+        assert!(models > 50, "{models}");
+    }
+
+    #[test]
+    fn a_step_that_is_too_large_is_refused() {
+        let mut config = fixture("llama-mha-f32");
+        supports(&config, 256, 64).unwrap();
+        config.vocab_size = 1 << 24;
+        let error = supports(&config, 256, 64).unwrap_err();
+        assert!(error.contains("room for 4 GiB"), "{error}");
     }
 
     #[test]
