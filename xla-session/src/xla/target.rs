@@ -44,17 +44,13 @@ impl Target {
 
     /// The compiler's flags for its graphs, added to those that choose the machine code.
     ///
-    /// Those of CPUs are calls of kernels, which are scheduled in the same way at every [`OptLevel`]. They are written as
-    /// the compiler's first phases would leave them, which are left out. In others the
-    /// tiles that matter are said, and the level is for what lies between them. The compiler reads what we emit,
-    /// and checks it then; that its own passes are right is for its own tests, and would take a fifth to a third
-    /// of the time.
+    /// Those of CPUs are calls of kernels, written as the compiler's first phases would leave them, which are left out.
+    /// In others the tiles that matter are said, and the level is for what lies between them. The compiler reads what
+    /// we emit, and checks it then; that its own passes are right is for its own tests, and would take a fifth to a
+    /// third of the time.
     fn with_flags(&self, machine_code: CompileOptions) -> CompileOptions {
         let flags = match self {
-            Self::Cpu(_) => {
-                let flags = machine_code.input_type(InputType::None).opt_level(OptLevel::O0);
-                flags.flag("--compile-from=flow")
-            }
+            Self::Cpu(_) => machine_code.input_type(InputType::None).flag("--compile-from=flow"),
             Self::Cuda(_) | Self::Vulkan(_) => {
                 machine_code.input_type(InputType::StableHlo).opt_level(OptLevel::O3)
             }

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use super::{Error, Result};
 
-/// Programs ask for code for the CPU that they run on, which is not the one that the compiler runs on.
+/// Programs ask for code for the CPU that they run on, or any of its architecture, which is not that of the one that the
+/// compiler runs on.
 /// An emulator of user programs starts others natively, so that this script runs here, too.
 const SCRIPT: &str = r#"#!/bin/sh
 n=$#
 while [ $n -gt 0 ]; do
   argument=$1; shift; n=$((n-1))
   case "$argument" in
-    --iree-llvmcpu-target-cpu=host)
+    --iree-llvmcpu-target-cpu=host|--iree-llvmcpu-target-cpu=generic)
       set -- "$@" --iree-llvmcpu-target-triple=TARGET --iree-llvmcpu-target-cpu=generic;;
     *) set -- "$@" "$argument";;
   esac
@@ -47,12 +48,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = compiler("aarch64-unknown-linux-gnu", Path::new("/bin/echo"), dir.path());
         assert_eq!(program.unwrap(), Path::new("bin/iree-compile"));
-        let arguments = ["a b", "--iree-llvmcpu-target-cpu=host", "-o", "c"];
-        let said = Command::new(dir.path().join("iree-compile")).args(arguments).output().unwrap();
-        assert_eq!(
-            String::from_utf8(said.stdout).unwrap(),
-            "a b --iree-llvmcpu-target-triple=aarch64-unknown-linux-gnu \
-             --iree-llvmcpu-target-cpu=generic -o c\n"
-        );
+        for cpu in ["--iree-llvmcpu-target-cpu=host", "--iree-llvmcpu-target-cpu=generic"] {
+            let mut compile = Command::new(dir.path().join("iree-compile"));
+            let said = compile.args(["a b", cpu, "-o", "c"]).output().unwrap();
+            assert_eq!(
+                String::from_utf8(said.stdout).unwrap(),
+                "a b --iree-llvmcpu-target-triple=aarch64-unknown-linux-gnu \
+                 --iree-llvmcpu-target-cpu=generic -o c\n"
+            );
+        }
     }
 }
