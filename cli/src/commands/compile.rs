@@ -19,8 +19,8 @@ Examples:
 
 Neither such a machine nor the weights are needed here: with --load-mode random a config.json is enough. \
 Over there no compiler is looked for as long as the folder holds what a command needs: the same precision \
-and KV cache. Graphs for CPUs are for any: they call kernels, which are in the program. A GPU runs the newest that is not newer than itself: sm_89 \
-on an H100, H200 or B200, sm_80 on an A100.")]
+and KV cache. Graphs for CPUs are for any: they call kernels, which are in the program. \
+A GPU runs the newest that is not newer than itself: sm_89 on an H100, H200 or B200, sm_80 on an A100.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,

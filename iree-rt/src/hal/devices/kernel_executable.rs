@@ -136,10 +136,16 @@ impl Executable {
     /// A reference to a new one.
     fn new(kernels: &Kernels, format: &str) -> Result<*mut Self> {
         let names: Vec<_> = format[FORMAT.len()..].split(',').collect();
-        let missing: Vec<_> = (names.iter().filter(|name| kernels.get(name).is_none()))
-            .map(|name| format!("`{name}`"))
-            .collect();
-        if !missing.is_empty() {
+        if names.len() > MOST_EXPORTS {
+            return Err(Error::invalid(format!("an executable of {} kernels", names.len())));
+        }
+        // All or none: what comes behind one that is left out would be another export.
+        let export = |name: &&str| {
+            Some(Export { name: CString::new(*name).ok()?, kernel: kernels.get(name)?.clone() })
+        };
+        let Some(exports) = names.iter().map(export).collect::<Option<Box<[_]>>>() else {
+            let missing = names.iter().filter(|name| kernels.get(name).is_none());
+            let missing: Vec<_> = missing.map(|name| format!("`{name}`")).collect();
             let known: Vec<_> = kernels.names().map(|name| format!("`{name}`")).collect();
             // Not NOT_FOUND, which means to IREE that another loader may know the executable: it would
             // forget this message.
@@ -151,15 +157,7 @@ impl Executable {
                     if known.is_empty() { "none".into() } else { known.join(", ") }
                 ),
             ));
-        }
-        if names.len() > MOST_EXPORTS {
-            return Err(Error::invalid(format!("an executable of {} kernels", names.len())));
-        }
-        // Those that there are have names without NUL.
-        let export = |name: &&str| {
-            Some(Export { name: CString::new(*name).ok()?, kernel: kernels.get(name)?.clone() })
         };
-        let exports: Box<[_]> = names.iter().filter_map(export).collect();
         let attributes = exports.iter().map(|Export { kernel, .. }| {
             sys::iree_hal_executable_dispatch_attrs_v0_t {
                 constant_count: kernel.constants,

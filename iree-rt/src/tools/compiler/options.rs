@@ -101,8 +101,8 @@ impl CompileOptions {
     }
 
     /// Whether all dispatches of a module are one executable for each kind of device, as they are when nothing
-    /// is said. Where a module has dispatches of its own beside those of [`Kernels`](crate::Kernels), the
-    /// compiler (3.13) crashes unless they are not.
+    /// is said, or each is one by itself. The compiler (3.13) crashes when it makes one of them in a module that
+    /// dispatches [`Kernels`](crate::Kernels) too: that takes `false`.
     pub fn link_executables(self, link: bool) -> Self {
         self.set("--iree-hal-link-executables", link)
     }

@@ -228,7 +228,14 @@ mod tests {
             for format in [Format::F32, Format::Bf16Rounded, Format::Int8, Format::Int4] {
                 let graph = |isa| of(&config, format, &CpuTarget::new(isa, 2)).text;
                 #[cfg(target_arch = "x86_64")]
-                let others = [Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx];
+                let others = [
+                    Isa::Avx2,
+                    Isa::AvxVnni,
+                    Isa::Avx512,
+                    Isa::Avx512Vnni,
+                    Isa::Avx512Bf16,
+                    Isa::Amx,
+                ];
                 #[cfg(not(target_arch = "x86_64"))]
                 let others = Isa::all_here();
                 for isa in others {
