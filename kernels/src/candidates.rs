@@ -9,23 +9,22 @@ use super::{Format, Kernel, LANES, Product};
 /// The operands of one call: one row of activations and a run of blocks of one weight matrix.
 ///
 /// A row gets the same product whether others do or not, and all rows of the largest product get it.
+/// Before the call `y` of [`product`](Self::product) has the products of the same activations with the sketch.
 #[derive(Clone, Debug)]
 pub struct Candidates {
     /// The whole matrix, with one row of activations.
     pub product: Product,
     /// The blocks of the run.
     pub run: Range<usize>,
-    /// `[blocks * 16]`: the products of the same activations with the sketch.
-    pub sketched: *const f32,
     /// `[blocks * 16]`: as [`sketch_block`](crate::quantise::sketch_block) has them.
     pub errors: *const f32,
     /// One row of the matrix: the larger its product, the fewer others are computed. That with the
-    /// largest product with the sketch is a good one. `None` computes all; `sketched` and `errors`
+    /// largest product with the sketch is a good one. `None` computes all; what `y` has and `errors`
     /// are not read then.
     pub best: Option<usize>,
 }
 
-/// Writes the run's part of `y`: products of blocks that have a row which may win, negative infinity
+/// Overwrites the run's part of `y`: products of blocks that have a row which may win, negative infinity
 /// elsewhere. `product` is a kernel for weights of `format`.
 ///
 /// # Safety
@@ -34,7 +33,7 @@ pub struct Candidates {
 /// every pointer is valid for what its field states. Of `y` only the run's elements are accessed, and
 /// nothing else accesses these during the call.
 pub unsafe fn candidates(product: Kernel, format: Format, of: &Candidates) {
-    let Candidates { product: ref whole, ref run, sketched, errors, best } = *of;
+    let Candidates { product: ref whole, ref run, errors, best } = *of;
     let blocks = |run: Range<usize>| blocks_of(whole, format, run);
     // SAFETY: the caller's promise; all blocks below are the matrix's.
     unsafe {
@@ -49,17 +48,17 @@ pub unsafe fn candidates(product: Kernel, format: Format, of: &Candidates) {
 
         let norm = norm(whole, format);
         for block in run.clone() {
-            let [sketched, errors, y] = [sketched, errors, whole.y.cast_const()]
-                .map(|rows| rows.add(block * LANES).cast::<[f32; LANES]>());
-            if may_win(&*sketched, &*errors, norm, least) {
+            let y = whole.y.add(block * LANES).cast::<[f32; LANES]>();
+            let errors = errors.add(block * LANES).cast::<[f32; LANES]>();
+            if may_win(&y.read(), &*errors, norm, least) {
                 product(&blocks(block..block + 1));
                 // A `least` that is not a number stays, so that no more are left out. The zeros of
                 // rows behind the last may be more than any product, but no block is behind them.
-                for &y in &*y {
+                for y in y.read() {
                     least = if y > least { y } else { least };
                 }
             } else {
-                y.cast_mut().write([f32::NEG_INFINITY; LANES]);
+                y.write([f32::NEG_INFINITY; LANES]);
             }
         }
     }

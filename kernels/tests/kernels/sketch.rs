@@ -122,12 +122,11 @@ impl Sketched {
                 for (run, best) in
                     [(blocks, None), (blocks, best), (3, best), (blocks, best.map(|_| 0))]
                 {
-                    let mut some = vec![f32::NAN; sketched.len()];
+                    let mut some = sketched.clone();
                     for first in (0..blocks).step_by(run) {
                         let of = Candidates {
                             product: self.product(compressed, &bytes, &mut some),
                             run: first..blocks.min(first + run),
-                            sketched: sketched.as_ptr(),
                             errors: self.errors.as_ptr(),
                             best,
                         };

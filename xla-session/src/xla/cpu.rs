@@ -360,13 +360,8 @@ impl Executor for CpuExecutor {
     }
 
     fn tokens(&mut self, rows: &[usize], tokens: &mut Vec<u32>) -> Result<()> {
-        if rows.len() == 1 {
-            self.head(Program::GREEDY, rows)?;
-            tokens.extend(self.picked(rows)?);
-            return Ok(());
-        }
         for rows in rows.chunks(self.places.head_rows) {
-            self.head(Program::HEAD, rows)?;
+            self.head(Program::GREEDY, rows)?;
             tokens.extend(self.picked(rows)?);
         }
         Ok(())

@@ -6,7 +6,6 @@ use kernels::LANES;
 use super::abi::kernel_abi;
 use super::step::{Matrix, Steps};
 use super::workspace::Place;
-use crate::emit::builder::Index;
 use crate::emit::{Format, Layout, WeightSpec};
 
 kernel_abi! {
@@ -28,7 +27,7 @@ kernel_abi! {
 }
 
 kernel_abi! {
-    /// A work item computes what of a run of blocks may be the most likely.
+    /// A work item computes what of a run of blocks may be the most likely, of each wanted row.
     Candidates {
         reads {
             weights,
@@ -41,19 +40,20 @@ kernel_abi! {
             memory,
         }
         numbers {
-            /// One row, as for `Product`.
+            /// The wanted rows, as for `Product`.
             x,
+            /// Bytes of one of them.
+            x_bytes,
+            wanted,
             columns,
             /// Rows of the matrix.
             rows,
             /// Blocks of a work item.
             run,
-            /// `[blocks, 16]` of f32: products with the sketch.
-            sketched,
-            /// i32: the row whose product with the sketch is the largest.
+            /// Of each wanted row, i32: the row of the matrix whose product with the sketch is the largest.
             best,
-            /// `[blocks, 16]` of f32.
-            to,
+            /// `[wanted, blocks, 16]` of f32: products with the sketch, which those with the weights replace.
+            logits,
         }
     }
 }
@@ -71,7 +71,7 @@ impl Steps<'_> {
         self.scale(places.logits, output.rows, scale, cap);
     }
 
-    /// The most likely token of one wanted row, by a sketch of the output projection where there is
+    /// The most likely token of each wanted row, by a sketch of the output projection where there is
     /// one: of the logits, those that cannot be the largest are `-inf` then.
     pub(super) fn greedy_head(&mut self) {
         let output = self.output_matrix();
@@ -81,11 +81,14 @@ impl Steps<'_> {
         let [weights, errors] = [0, 1].map(|plane| self.weight(&spec, plane));
         let sketch =
             Matrix { weights, offsets: None, format: kernels::quantise::SKETCH, ..output.clone() };
-        let one = Index::from(1);
-        self.product(&sketch, &one, places.last, places.sketched, None);
-        self.pick(places.sketched, places.best, &one);
+        let rows = self.rows.clone();
+        self.product(&sketch, &rows, places.last, places.logits, None);
+        self.pick(places.logits, places.picked, &rows);
 
-        let x = if output.format == Format::Bf16Rounded { places.last[1] } else { places.last[0] };
+        let (x, x_bytes) = match output.format {
+            Format::Bf16Rounded => (places.last[1], 2 * output.columns),
+            _ => (places.last[0], 4 * output.columns),
+        };
         let blocks = output.rows.div_ceil(LANES);
         let run = self.target.run(blocks);
         let memory = self.memory.clone();
@@ -95,16 +98,17 @@ impl Steps<'_> {
             errors: &errors,
             memory: &memory,
             x: x.at.into(),
+            x_bytes: x_bytes.into(),
+            wanted: rows.clone(),
             columns: output.columns.into(),
             rows: output.rows.into(),
             run: run.into(),
-            sketched: places.sketched.at.into(),
-            best: places.best.at.into(),
-            to: places.logits.at.into(),
+            best: places.picked.at.into(),
+            logits: places.logits.at.into(),
         };
         let items = blocks.div_ceil(run).into();
         self.update(|b| call.call(b, &output.symbol("candidates"), &items));
-        self.pick(places.logits, places.picked, &one);
+        self.pick(places.logits, places.picked, &rows);
     }
 
     /// The wanted rows normed, as products with weights of `format` take them.
@@ -179,12 +183,12 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
     all
 }
 
-/// What of an item's blocks may be the most likely.
+/// What of an item's blocks may be the most likely, of each wanted row.
 ///
 /// # Safety
 ///
 /// The graph passes a matrix of this format, whose blocks begin at `index` if it is compressed, and the
-/// errors of its sketch; it has the places of one row, in which the earlier calls have left their
+/// errors of its sketch; it has the places of all wanted rows, in which the earlier calls have left their
 /// results; no two work items have the same blocks; the kernel is for this format and CPU.
 #[cfg(feature = "iree")]
 unsafe fn candidates(
@@ -196,29 +200,27 @@ unsafe fn candidates(
 ) {
     let at = |place: usize| of.memory.wrapping_add(place);
     let blocks = of.rows.div_ceil(LANES);
-    // SAFETY: the caller's promise. It says no row where a result is not a number: then none is left
-    // out.
-    unsafe {
-        let best = *at(of.best).cast::<i32>();
-        let best = usize::try_from(best).ok().filter(|&best| best < of.rows);
-        let product = kernels::Product {
-            weights: of.weights,
-            index,
-            x: at(of.x),
-            y: at(of.to).cast(),
-            rows: 1,
-            used: 1,
-            columns: of.columns,
-            blocks,
-            stride: blocks * LANES,
-        };
-        let of = kernels::Candidates {
-            product,
-            run: item * of.run..blocks.min((item + 1) * of.run),
-            sketched: at(of.sketched).cast(),
-            errors: of.errors.cast(),
-            best,
-        };
-        kernels::candidates(kernel, format, &of);
+    let stride = blocks * LANES;
+    for row in 0..of.wanted {
+        // SAFETY: the caller's promise. It says no row of the matrix where a result is not a number: then
+        // none is left out.
+        unsafe {
+            let best = *at(of.best).cast::<i32>().add(row);
+            let best = usize::try_from(best).ok().filter(|&best| best < of.rows);
+            let product = kernels::Product {
+                weights: of.weights,
+                index,
+                x: at(of.x).add(row * of.x_bytes),
+                y: at(of.logits).cast::<f32>().add(row * stride),
+                rows: 1,
+                used: 1,
+                columns: of.columns,
+                blocks,
+                stride,
+            };
+            let run = item * of.run..blocks.min((item + 1) * of.run);
+            let of = kernels::Candidates { product, run, errors: of.errors.cast(), best };
+            kernels::candidates(kernel, format, &of);
+        }
     }
 }

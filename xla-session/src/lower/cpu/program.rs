@@ -77,7 +77,7 @@ impl Program {
     pub const BODY: usize = 0;
     /// From wanted rows of that to all their logits and most likely tokens.
     pub const HEAD: usize = 1;
-    /// From one wanted row to the most likely token.
+    /// From wanted rows to their most likely tokens.
     pub const GREEDY: usize = 2;
     /// From wanted rows to what the last norm makes of them.
     pub const HIDDEN: usize = 3;

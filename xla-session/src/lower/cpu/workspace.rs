@@ -63,11 +63,7 @@ pub struct Workspace {
 
     /// Wanted rows normed, as `normed`.
     pub last: [Place; 2],
-    /// Logits by a sketch, of one row.
-    pub sketched: Place,
-    /// The token that is most likely by these, i32.
-    pub best: Place,
-    /// Logits of the wanted rows, f32; a row is padded to whole blocks.
+    /// Logits of the wanted rows, f32, or those by a sketch before; a row is padded to whole blocks.
     pub logits: Place,
     /// Their most likely tokens, i32.
     pub picked: Place,
@@ -181,7 +177,6 @@ impl Workspace {
             runs: place(rows, RUN, 4),
             wanted: place(head_rows, 1, 4),
             picked: place(head_rows, 1, 4),
-            best: place(1, 1, 4),
             x: place(rows, blocks(hidden), 4),
             normed: [place(rows, hidden, 4), place(rows, hidden, 2)],
             qkv: place(rows, blocks(into), 4),
@@ -223,7 +218,6 @@ impl Workspace {
                 }
             }),
             last: [place(head_rows, hidden, 4), place(head_rows, hidden, 2)],
-            sketched: place(1, blocks(config.vocab_size), 4),
             logits: place(head_rows, blocks(config.vocab_size), 4),
             bytes,
         }
