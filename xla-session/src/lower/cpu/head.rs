@@ -6,6 +6,7 @@ use kernels::LANES;
 use super::abi::kernel_abi;
 use super::step::{Matrix, Steps};
 use super::workspace::Place;
+use crate::emit::builder::Index;
 use crate::emit::{Format, Layout, WeightSpec};
 
 kernel_abi! {
