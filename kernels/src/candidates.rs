@@ -9,10 +9,9 @@ use super::{Format, Kernel, LANES, Product};
 /// The operands of one call: one row of activations and a run of blocks of one weight matrix.
 ///
 /// A row gets the same product whether others do or not, and all rows of the largest product get it.
-/// Before the call `y` of [`product`](Self::product) has the products of the same activations with the sketch.
 #[derive(Clone, Debug)]
 pub struct Candidates {
-    /// The whole matrix, with one row of activations.
+    /// The whole matrix, with one row of activations. `y` has their products with the sketch before.
     pub product: Product,
     /// The blocks of the run.
     pub run: Range<usize>,
@@ -29,7 +28,8 @@ pub struct Candidates {
 ///
 /// # Safety
 ///
-/// As for `product`, with the run's blocks and with that of `best`, which is one of the matrix's rows;
+/// As for `product`, with the run's blocks and with that of `best`, which is one of the matrix's rows; unless that is
+/// `None`, the run's part of `y` has the products with the sketch;
 /// every pointer is valid for what its field states. Of `y` only the run's elements are accessed, and
 /// nothing else accesses these during the call.
 pub unsafe fn candidates(product: Kernel, format: Format, of: &Candidates) {

@@ -42,8 +42,7 @@ const PLACES: [(Place, usize); 4] = [
     (("local-task", Some(3)), 2),
 ];
 
-/// A sketch, which matrices as small as here do not
-/// have by themselves, picks single tokens.
+/// A sketch, which matrices as small as here do not have by themselves, picks tokens.
 fn options(precision: Precision, compress: bool) -> SessionOptions {
     SessionOptions {
         precision,

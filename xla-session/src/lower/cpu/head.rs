@@ -1,4 +1,4 @@
-//! The head: from the residual stream of some rows to their logits, or to the most likely token.
+//! The head: from the residual stream of some rows to their logits, or to their most likely tokens.
 
 use checkpoint::architecture;
 use kernels::LANES;
@@ -53,8 +53,9 @@ kernel_abi! {
             run,
             /// Of each wanted row, i32: the row of the matrix whose product with the sketch is the largest.
             best,
-            /// `[wanted, blocks, 16]` of f32: products with the sketch, which those with the weights replace.
+            /// `[wanted, stride]` of f32: products with the sketch, which those with the weights replace.
             logits,
+            stride,
         }
     }
 }
@@ -87,8 +88,8 @@ impl Steps<'_> {
         self.pick(places.logits, places.picked, &rows);
 
         let (x, x_bytes) = match output.format {
-            Format::Bf16Rounded => (places.last[1], 2 * output.columns),
-            _ => (places.last[0], 4 * output.columns),
+            Format::Bf16Rounded => (places.last[1], 2 * places.last[1].stride),
+            _ => (places.last[0], 4 * places.last[0].stride),
         };
         let blocks = output.rows.div_ceil(LANES);
         let run = self.target.run(blocks);
@@ -106,6 +107,7 @@ impl Steps<'_> {
             run: run.into(),
             best: places.picked.at.into(),
             logits: places.logits.at.into(),
+            stride: places.logits.stride.into(),
         };
         let items = blocks.div_ceil(run).into();
         self.update(|b| call.call(b, &output.symbol("candidates"), &items));
@@ -201,27 +203,148 @@ unsafe fn candidates(
 ) {
     let at = |place: usize| of.memory.wrapping_add(place);
     let blocks = of.rows.div_ceil(LANES);
-    let stride = blocks * LANES;
-    for row in 0..of.wanted {
-        // SAFETY: the caller's promise. It says no row of the matrix where a result is not a number: then
+    let run = item * of.run..blocks.min((item + 1) * of.run);
+    for wanted in 0..of.wanted {
+        // SAFETY: the caller's promise. `best` says no row of the matrix where a result is not a number: then
         // none is left out.
         unsafe {
-            let best = *at(of.best).cast::<i32>().add(row);
-            let best = usize::try_from(best).ok().filter(|&best| best < of.rows);
+            let best = *at(of.best).cast::<i32>().add(wanted);
             let product = kernels::Product {
                 weights: of.weights,
                 index,
-                x: at(of.x).add(row * of.x_bytes),
-                y: at(of.logits).cast::<f32>().add(row * stride),
+                x: at(of.x).add(wanted * of.x_bytes),
+                y: at(of.logits).cast::<f32>().add(wanted * of.stride),
                 rows: 1,
                 used: 1,
                 columns: of.columns,
                 blocks,
-                stride,
+                stride: of.stride,
             };
-            let run = item * of.run..blocks.min((item + 1) * of.run);
-            let of = kernels::Candidates { product, run, errors: of.errors.cast(), best };
-            kernels::candidates(kernel, format, &of);
+            kernels::candidates(
+                kernel,
+                format,
+                &kernels::Candidates {
+                    product,
+                    run: run.clone(),
+                    errors: of.errors.cast(),
+                    best: usize::try_from(best).ok().filter(|&best| best < of.rows),
+                },
+            );
+        }
+    }
+}
+
+#[cfg(all(test, feature = "iree"))]
+mod tests {
+    use half::bf16;
+
+    use super::*;
+
+    const COLUMNS: usize = 32;
+    const ROWS: usize = 200;
+    const BLOCKS: usize = ROWS.div_ceil(LANES);
+    const STRIDE: usize = BLOCKS * LANES;
+    const WANTED: usize = 3;
+    /// Blocks of a work item: of two.
+    const RUN: usize = 8;
+
+    /// Small whole numbers, whose products no format rounds.
+    fn number(seed: usize, of: usize) -> f32 {
+        (seed % of) as f32 - (of / 2) as f32
+    }
+
+    /// As bytes of a format of floats.
+    fn bytes(format: Format, numbers: impl Iterator<Item = f32>) -> Vec<u8> {
+        let narrow = |x: f32| bf16::from_f32(x).to_le_bytes().to_vec();
+        let wide = |x: f32| x.to_le_bytes().to_vec();
+        numbers.flat_map(|x| if format == Format::F32 { wide(x) } else { narrow(x) }).collect()
+    }
+
+    /// Each has those of its own activations and its own best row, and one that says none has all.
+    #[test]
+    fn each_wanted_row_has_its_candidates() {
+        for format in [Format::F32, Format::Bf16Rounded] {
+            let kernel = kernels::product_for(format, kernels::Isa::Portable);
+            let weight = |i: usize| {
+                let (block, column, lane) = (i / LANES / COLUMNS, i / LANES % COLUMNS, i % LANES);
+                let row = block * LANES + lane;
+                if row < ROWS {
+                    number((row * COLUMNS + column).wrapping_mul(0x9e37_79b9) >> 8, 17)
+                } else {
+                    0.0
+                }
+            };
+            let mut weights = bytes(format, (0..BLOCKS * COLUMNS * LANES).map(weight));
+            let x = |i: usize| {
+                let (wanted, column) = (i / COLUMNS, i % COLUMNS);
+                [1.0, -1.0, 1.0][wanted] * number(column * (5 + wanted), 11)
+            };
+            let x = bytes(format, (0..WANTED * COLUMNS).map(x));
+            let mut exact = [[f32::NAN; STRIDE]; WANTED];
+            let whole = kernels::Product {
+                weights: weights.as_ptr(),
+                index: std::ptr::null(),
+                x: x.as_ptr(),
+                y: exact.as_mut_ptr().cast(),
+                rows: WANTED,
+                used: WANTED,
+                columns: COLUMNS,
+                blocks: BLOCKS,
+                stride: STRIDE,
+            };
+            // SAFETY: the buffers have the shapes stated.
+            unsafe { kernel(&whole) };
+
+            // Norms are 10 at least: every product may be off by half.
+            let mut errors = [0.05_f32; STRIDE];
+            let sketched = exact.map(|row| row.map(|y| if y > 0.0 { y - 0.5 } else { y + 0.5 }));
+            let largest = |row: &[f32; STRIDE]| {
+                let of_matrix = row[..ROWS].iter().enumerate();
+                of_matrix.max_by(|a, b| a.1.total_cmp(b.1)).map(|(at, _)| at as i32).unwrap()
+            };
+            let best = [largest(&sketched[0]), largest(&sketched[1]), kernels::NOT_A_NUMBER];
+            assert_ne!(best[0], best[1]);
+
+            let (mut memory, mut places) = (Vec::<u8>::new(), Vec::new());
+            let logits = bytemuck::cast_slice(sketched.as_flattened());
+            for part in [&x[..], bytemuck::cast_slice(&best), logits] {
+                places.push(memory.len());
+                memory.extend_from_slice(part);
+            }
+            // Whole words, so that they are aligned.
+            let mut words = vec![0_f32; memory.len() / size_of::<f32>()];
+            bytemuck::cast_slice_mut(&mut words).copy_from_slice(&memory);
+            let of = Candidates {
+                weights: weights.as_mut_ptr(),
+                offsets: std::ptr::null_mut(),
+                errors: errors.as_mut_ptr().cast(),
+                memory: words.as_mut_ptr().cast(),
+                x: places[0],
+                x_bytes: x.len() / WANTED,
+                wanted: WANTED,
+                columns: COLUMNS,
+                rows: ROWS,
+                run: RUN,
+                best: places[1],
+                logits: places[2],
+                stride: STRIDE,
+            };
+            for item in 0..BLOCKS.div_ceil(RUN) {
+                // SAFETY: the places have the shapes stated, and every CPU has the instructions.
+                unsafe { candidates(kernel, format, item, &of, std::ptr::null()) };
+            }
+            let kept = words[places[2] / size_of::<f32>()..].chunks(STRIDE).zip(&exact).map(
+                |(some, all)| {
+                    let of_row = || some.iter().zip(all).take(ROWS);
+                    assert!(of_row().all(|(some, all)| some == all || *some == f32::NEG_INFINITY));
+                    let most = all[..ROWS].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    assert!(of_row().all(|(some, all)| *all < most || some == all));
+                    of_row().filter(|(some, all)| some == all).count()
+                },
+            );
+            let kept: Vec<_> = kept.collect();
+            assert!(kept[0] <= 4 * LANES && kept[1] <= 4 * LANES, "{format:?}: {kept:?}");
+            assert_eq!(kept[2], ROWS, "{format:?}");
         }
     }
 }

@@ -302,7 +302,7 @@ mod tests {
         for format in [Format::Int8, Format::F32, Format::Bf16Rounded] {
             let program = of(&config, format, &target().with_compression(false));
             let product = format!("product_{}", format.as_str());
-            // q/k/v, output, gate and up, down; and the logits, of all wanted rows and of one.
+            // q/k/v, output, gate and up, down; and the logits, for themselves and for tokens alone.
             let layers = config.num_hidden_layers;
             assert_eq!(calls(&program, &product), 4 * layers + 2, "{format:?}");
             // These, two norms, and the norms of queries and keys; the tied matrix and the last norm.

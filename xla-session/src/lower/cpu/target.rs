@@ -22,7 +22,7 @@ impl CpuTarget {
     pub fn new(isa: Isa, threads: usize) -> Self {
         // Several for each thread, so that all end at about the same time.
         let work_items = (4 * threads).next_power_of_two().max(8);
-        // Reasoned: what is not read of as many, 22 MB of compressed f32, takes half a millisecond, and
+        // Reasoned, of one token: what is not read of as many, 22 MB of compressed f32, takes half a millisecond, and
         // what is done in its place 20 microseconds for its own sake.
         let sketch_from = 8 << 20;
         Self { isa, work_items, compress: true, sketch_from, kv: KvFormat::F32 }

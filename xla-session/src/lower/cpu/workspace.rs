@@ -65,7 +65,7 @@ pub struct Workspace {
     pub last: [Place; 2],
     /// Logits of the wanted rows, f32, or those by a sketch before; a row is padded to whole blocks.
     pub logits: Place,
-    /// Their most likely tokens, i32.
+    /// Their most likely tokens, i32, or those by a sketch before.
     pub picked: Place,
 
     /// Bytes in all.
