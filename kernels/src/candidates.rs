@@ -28,10 +28,9 @@ pub struct Candidates {
 ///
 /// # Safety
 ///
-/// As for `product`, with the run's blocks and with that of `best`, which is one of the matrix's rows; unless that is
-/// `None`, the run's part of `y` has the products with the sketch;
-/// every pointer is valid for what its field states. Of `y` only the run's elements are accessed, and
-/// nothing else accesses these during the call.
+/// As for `product`, with the run's blocks and with that of `best`, which is one of the matrix's rows;
+/// every pointer is valid for what its field states. Of `y` only the run's elements are accessed: they are
+/// initialised unless `best` is `None`, and nothing else accesses them during the call.
 pub unsafe fn candidates(product: Kernel, format: Format, of: &Candidates) {
     let Candidates { product: ref whole, ref run, errors, best } = *of;
     let blocks = |run: Range<usize>| blocks_of(whole, format, run);
