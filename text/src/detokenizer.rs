@@ -16,6 +16,10 @@ pub struct Detokenizer<'a> {
     start: usize,
     /// Ids before this one have been given out.
     shown: usize,
+    /// What has been given out of the others: whole characters, before one whose end is to come.
+    given: String,
+    /// How many tokens that one has so far.
+    held: usize,
     /// Special tokens that are given out as they are written.
     special: Vec<u32>,
 }
@@ -25,7 +29,8 @@ impl<'a> Detokenizer<'a> {
         // Some decoders strip the first token's space: a few tokens of context keep it.
         let ids = prompt[prompt.len().saturating_sub(CONTEXT)..].to_vec();
         let shown = ids.len();
-        Self { tokenizer, ids, start: 0, shown, special: Vec::new() }
+        let (given, special) = (String::new(), Vec::new());
+        Self { tokenizer, ids, start: 0, shown, given, held: 0, special }
     }
 
     /// The same, with the special tokens `ids` as they are written; others are left out.
@@ -43,25 +48,33 @@ impl<'a> Detokenizer<'a> {
             let mut text = self.pending()?;
             text += &self.tokenizer.written(id).unwrap_or_default();
             self.ids.push(id);
-            self.shown = self.ids.len();
+            self.show(self.start);
             return Ok(text);
         }
         if self.tokenizer.is_special(id) {
             return Ok(String::new());
         }
         self.ids.push(id);
-        let text = self.pending()?;
-        if text.is_empty() {
+        let mut text = self.pending()?;
+        if text.is_empty() && self.given.is_empty() {
             // A first space: no part of the character that may follow.
-            self.shown = self.ids.len();
+            self.show(self.start);
             return Ok(text);
         }
-        let complete = !text.ends_with(char::REPLACEMENT_CHARACTER);
-        if !complete && self.ids.len() - self.shown < LONGEST_CHARACTER {
-            return Ok(String::new());
+        self.held += 1;
+        let whole = text.trim_end_matches(char::REPLACEMENT_CHARACTER).len();
+        if whole < text.len() {
+            if whole > 0 {
+                // The token ends one character and begins the next.
+                self.held = 1;
+            }
+            if self.held < LONGEST_CHARACTER {
+                text.truncate(whole);
+                self.given += &text;
+                return Ok(text);
+            }
         }
-        self.start = self.shown;
-        self.shown = self.ids.len();
+        self.show(self.shown);
         Ok(text)
     }
 
@@ -74,17 +87,27 @@ impl<'a> Detokenizer<'a> {
         self.pending()
     }
 
+    /// All ids have been given out; those behind decode behind the ones from `start` on.
+    fn show(&mut self, start: usize) {
+        self.start = start;
+        self.shown = self.ids.len();
+        self.given.clear();
+        self.held = 0;
+    }
+
+    /// What has not been given out.
     fn pending(&self) -> Result<String> {
         let before = self.tokenizer.decode(&self.ids[self.start..self.shown])?;
         let all = self.tokenizer.decode(&self.ids[self.start..])?;
-        let new = match all.strip_prefix(&before) {
-            Some(new) => new,
-            // An incomplete character at the end of the context became another one.
-            None => {
-                let common = before.chars().zip(all.chars()).take_while(|(a, b)| a == b);
-                &all[common.map(|(c, _)| c.len_utf8()).sum()..]
-            }
-        };
-        Ok(new.to_owned())
+        Ok(behind(behind(&all, &before), &self.given).to_owned())
     }
+}
+
+/// What `all` has behind `before`.
+fn behind<'a>(all: &'a str, before: &str) -> &'a str {
+    all.strip_prefix(before).unwrap_or_else(|| {
+        // An incomplete character at the end of the context became another one.
+        let common = before.chars().zip(all.chars()).take_while(|(a, b)| a == b);
+        &all[common.map(|(c, _)| c.len_utf8()).sum()..]
+    })
 }

@@ -2,6 +2,10 @@
 
 mod fixture;
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
 use text::{StopStrings, TextStream, Tokenizer, Transcript};
 
 fn tokenizer() -> (tempfile::TempDir, Tokenizer) {
@@ -65,6 +69,56 @@ fn characters_that_span_tokens_appear_whole() {
         let pieces = stream(&tokenizer, &[], &ids);
         assert_eq!(pieces.concat(), expected);
         assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
+    }
+}
+
+/// A tokenizer with a token for each run of up to four bytes of `text`, and all of these.
+fn runs_of_bytes(text: &str) -> (Tokenizer, Vec<Vec<u8>>) {
+    let bytes = text.as_bytes();
+    let runs = (1..=4).flat_map(|length| bytes.windows(length).map(<[u8]>::to_vec));
+    let mut runs: Vec<_> = runs.collect();
+    runs.sort();
+    runs.dedup();
+    let written = |run: &Vec<u8>| run.iter().map(|&b| fixture::byte_character(b)).collect();
+    let vocab: HashMap<String, usize> =
+        runs.iter().enumerate().map(|(id, run)| (written(run), id)).collect();
+    let json = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
+        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "a"},
+    });
+    let folder = tempfile::tempdir().unwrap();
+    fixture::write(folder.path(), "tokenizer.json", &json);
+    (Tokenizer::require(folder.path()).unwrap(), runs)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Tokens of vocabularies end one character and begin the next, as those of Falcon and Command R.
+    #[test]
+    fn a_character_appears_with_the_token_that_ends_it(
+        lengths in prop::collection::vec(1..5usize, 32),
+    ) {
+        const TEXT: &str = "嚢儾a饳é끓ש🦊ת🦊🦊b";
+        static RUNS: LazyLock<(Tokenizer, Vec<Vec<u8>>)> = LazyLock::new(|| runs_of_bytes(TEXT));
+        let (tokenizer, runs) = &*RUNS;
+        let mut detokenizer = tokenizer.detokenizer(&[]);
+        let (mut shown, mut at) = (String::new(), 0);
+        for length in lengths {
+            let end = (at + length).min(TEXT.len());
+            if end == at {
+                break;
+            }
+            let id = runs.iter().position(|run| run == &TEXT.as_bytes()[at..end]).unwrap();
+            shown += &detokenizer.push(id as u32).unwrap();
+            at = end;
+            let whole = (0..=at).rev().find(|&it| TEXT.is_char_boundary(it)).unwrap();
+            prop_assert_eq!(&shown, &TEXT[..whole]);
+        }
+        let rest = if TEXT.is_char_boundary(at) { "" } else { "\u{fffd}" };
+        prop_assert_eq!(detokenizer.finish().unwrap(), rest);
     }
 }
 
