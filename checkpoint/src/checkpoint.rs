@@ -76,12 +76,13 @@ pub struct FileStamp {
     pub bytes: u64,
     /// When it was last written, where the file system says so.
     pub modified: Option<SystemTime>,
-    /// The SHA-256 of its header, which names all tensors, their types, shapes and places.
-    pub header: String,
+    /// The SHA-256 of its header, which names all tensors, their types, shapes and places, and of samples of its data.
+    #[serde(alias = "header")]
+    pub contents: String,
 }
 
 impl FileStamp {
-    /// Whether the file is still there with this size and time of change; its header is not read.
+    /// Whether the file is still there with this size and time of change; nothing of it is read.
     pub fn is_current(&self) -> bool {
         std::fs::metadata(&self.path).is_ok_and(|metadata| {
             metadata.len() == self.bytes && metadata.modified().ok() == self.modified
@@ -138,7 +139,7 @@ impl Checkpoint {
                     return Err(Error::Checkpoint { path, message });
                 }
             }
-            files.push(WeightFile::new(path, file, digest, mode)?);
+            files.push(WeightFile::new(path, file, &digest, mode)?);
         }
         Ok(Self {
             source: set.source,

@@ -329,7 +329,7 @@ fn the_cache_is_listed_verified_and_cleared() {
         path: folder.path().join("gone.safetensors"),
         bytes: 1,
         modified: None,
-        header: String::new(),
+        contents: String::new(),
     };
     make("decode_step", Kind::Graph, &[]);
     let damaged = make("stored", Kind::Weights, &[]);

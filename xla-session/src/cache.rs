@@ -104,14 +104,17 @@ impl Label {
         !self.sources.iter().all(FileStamp::is_current)
     }
 
-    /// Whether `self` is what those files used to be that `newer` is made from.
-    fn is_older_than(&self, newer: &Self) -> bool {
+    /// Whether `self` is what those files used to be that `newer` is made from, and was last used before they changed.
+    /// Containers may have another model at the same path: what is used beside it is nobody's past.
+    fn is_older_than(&self, newer: &Self, last_used: SystemTime) -> bool {
+        let changed = newer.sources.iter().filter_map(|it| it.modified).max();
         let paths = |label: &Self| -> Vec<PathBuf> {
             label.sources.iter().map(|source| source.path.clone()).collect()
         };
         self.kind == newer.kind
             && !self.sources.is_empty()
             && paths(self) == paths(newer)
+            && changed >= Some(last_used)
             && self.is_stale()
     }
 }
@@ -198,7 +201,7 @@ impl Cache {
         }
         self.remove(key, |rest| rest.ends_with(".tmp"))?;
         // What the model was before it changed, nobody will ask for: space for what it is.
-        let _ = self.clear_if(|entry| entry.label.is_older_than(label));
+        let _ = self.clear_if(|entry| entry.label.is_older_than(label, entry.last_used));
         let mut writer = Writer::new(self, self.temporary(key)?);
         make(&mut writer).map_err(|e| self.explain(e))?;
         let (data, sums, bytes) = writer.finish()?;

@@ -195,7 +195,7 @@ fn a_llama_is_read_under_hugging_faces_names() {
     let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
     assert_eq!(checkpoint.check(&config).unwrap(), 4 * config.parameter_count() as u64);
     let stamp = checkpoint.files().next().unwrap();
-    assert_eq!(stamp.header.len(), 64);
+    assert_eq!(stamp.contents.len(), 64);
     // Rows 0, 1, 2, 3 of a head lie in places 0, 2, 1, 3.
     for (name, rows) in [("q_proj", 8), ("k_proj", 4)] {
         let name = format!("model.layers.0.self_attn.{name}.weight");

@@ -24,9 +24,9 @@ pub struct KeyParts<'a> {
 
 /// Everything that packed weights depend on.
 ///
-/// The weights themselves are not read for it. A checkpoint that changes goes unnoticed only if
+/// Of the weights themselves samples are read for it. A checkpoint that changes goes unnoticed only if
 /// its files keep their names, their sizes, their headers (the names, types and shapes of all
-/// tensors) and the times of their last change, to the nanosecond where the file system has it.
+/// tensors), these samples, and the times of their last change, to the nanosecond where the file system has it.
 #[derive(Debug, Clone, Copy)]
 pub struct WeightsKeyParts<'a> {
     /// Which tensors lie where and how, in a form of the packer's own.
@@ -60,7 +60,7 @@ impl Key {
             all.push(file.path.file_name()?.as_encoded_bytes().to_vec());
             all.push(file.bytes.to_le_bytes().to_vec());
             all.push(modified.as_nanos().to_le_bytes().to_vec());
-            all.push(file.header.clone().into_bytes());
+            all.push(file.contents.clone().into_bytes());
         }
         Some(Self::of(all.iter().map(Vec::as_slice)))
     }
@@ -132,7 +132,7 @@ mod tests {
             path: "/models/a/model.safetensors".into(),
             bytes: 100,
             modified: Some(UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789)),
-            header: "h".into(),
+            contents: "h".into(),
         };
         let encoded = |image, encoding, stamp: &FileStamp| {
             Key::weights(&WeightsKeyParts { image, encoding, files: std::slice::from_ref(stamp) })
@@ -147,7 +147,7 @@ mod tests {
             key("i", &FileStamp { path: "/models/a/b.safetensors".into(), ..stamp.clone() }),
             key("i", &FileStamp { bytes: 101, ..stamp.clone() }),
             key("i", &FileStamp { modified: later, ..stamp.clone() }),
-            key("i", &FileStamp { header: "g".into(), ..stamp.clone() }),
+            key("i", &FileStamp { contents: "g".into(), ..stamp.clone() }),
             encoded("i", Some("e"), &stamp),
         ];
         for other in others {

@@ -231,7 +231,7 @@ fn weights_of(file: &Path) -> Label {
         path: file.into(),
         bytes: metadata.len(),
         modified: metadata.modified().ok(),
-        header: String::new(),
+        contents: String::new(),
     };
     let (name, model) = ("stored".into(), "tiny".into());
     Label { kind: Kind::Weights, name, model, sources: vec![source], ..Label::default() }
