@@ -400,7 +400,10 @@ impl Engine {
         match fetch() {
             Some(()) => {
                 found.end += 1;
-                sequence.kept = found.end;
+                // Behind a page that is not kept it goes on being the next one to be.
+                if sequence.kept + 1 == found.end {
+                    sequence.kept = found.end;
+                }
             }
             None => found.names.truncate(at),
         }
