@@ -229,6 +229,20 @@ impl Forms {
                 format!("forms of answers need another tokenizer than this model's: {error}");
             Problem::field(form.field, message)
         })?;
+        begin(factory, form)
+    }
+}
+
+/// The start of `form`.
+fn begin(factory: &ParserFactory, form: &Form) -> Result<Matcher, Problem> {
+    let wrong = |why: String| Problem::field(form.field, format!("cannot be kept to: {why}"));
+    let nested = nested_at_most(&form.grammar);
+    if nested > MOST_NESTED {
+        return Err(wrong(format!(
+            "it has {nested} rules, properties and brackets, of at most {MOST_NESTED}"
+        )));
+    }
+    let begin = || {
         let mut matcher = Matcher::new(factory.create_parser(form.grammar.clone()));
         // What comes to light when it is first used: here nobody waits for it but who has asked.
         let forced = matcher.compute_ff_tokens();
@@ -239,10 +253,38 @@ impl Forms {
             let _ = ahead.consume_token(*first);
         }
         match ahead.get_error() {
-            Some(error) => Err(Problem::field(form.field, format!("cannot be kept to: {error}"))),
+            Some(error) => Err(wrong(error)),
             None => Ok(matcher),
         }
-    }
+    };
+    with_stack(STACK + nested * FRAMES, begin)
+        .map_err(|error| Problem::internal(format!("no thread for a form: {error}")))?
+}
+
+/// The compiler of forms calls itself for each rule and each schema within another, also where it is named there, and a
+/// thread whose stack is full ends the program: so it has a stack for as deep as a form may be.
+const STACK: usize = 2 << 20;
+/// Most bytes of the stack for one more of them within another.
+const FRAMES: usize = 32 << 10;
+/// Most of them.
+const MOST_NESTED: usize = 1 << 14;
+
+/// How deep `grammar` is at most: as many as it has of what begins a rule, a property, or a bracket.
+fn nested_at_most(grammar: &TopLevelGrammar) -> usize {
+    let begins = |text: &str| text.bytes().filter(|it| b":([{".contains(it)).count();
+    let grammars = grammar.grammars.iter().map(|it| {
+        let schema = it.json_schema.as_ref().map_or(0, |it| begins(&it.to_string()));
+        schema + it.lark_grammar.as_deref().map_or(0, begins)
+    });
+    grammars.sum()
+}
+
+/// What `work` returns, done on a thread that has `bytes` of stack.
+fn with_stack<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(bytes).spawn_scoped(scope, work)?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 fn digest(schema: &Value) -> [u8; 32] {
@@ -458,8 +500,13 @@ pub(crate) mod tests {
         marks.iter().position(|mark| *mark == text).map(|at| 256 + at as u32)
     }
 
-    /// At the beginning of `grammar`, with a token for each byte, and `marks` behind them.
+    /// At the beginning of `grammar`.
     fn matcher(grammar: &TopLevelGrammar, marks: &[&str]) -> Matcher {
+        Matcher::new(factory(marks).create_parser(grammar.clone()))
+    }
+
+    /// With a token for each byte, and `marks` behind them.
+    fn factory(marks: &[&str]) -> ParserFactory {
         let bytes = (0..=255).map(|byte| vec![byte]);
         let specials = marks.iter().copied().chain(["<end>"]);
         let specials = specials.map(|mark| [b"\xff", mark.as_bytes()].concat());
@@ -469,7 +516,52 @@ pub(crate) mod tests {
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&environment).unwrap();
         factory.quiet();
-        Matcher::new(factory.create_parser(grammar.clone()))
+        factory
+    }
+
+    /// Forms in which rules, tokens or schemas are within each other by name, so many that all have `nested` of what
+    /// nests.
+    fn chains(nested: usize) -> [TopLevelGrammar; 4] {
+        let lark = |name: char| {
+            let count = nested - 2;
+            let link = |n: usize| format!("{name}{n}: {name}{}\n", n + 1);
+            let links: String = (0..count).map(link).collect();
+            format!("start: {name}0\n{links}{name}{count}: \"x\"\n")
+        };
+        let schema = |each: usize, link: &dyn Fn(Value) -> Value| {
+            let count = (nested - 16) / each;
+            let link = |n: usize| link(json!({"$ref": format!("#/$defs/{}", n + 1)}));
+            let mut defs: Map<_, _> = (0..count).map(|n| (n.to_string(), link(n))).collect();
+            defs.insert(count.to_string(), json!({"const": "x"}));
+            TopLevelGrammar::from_json_schema(json!({"$ref": "#/$defs/0", "$defs": defs}))
+        };
+        [
+            TopLevelGrammar::from_lark(lark('a')),
+            TopLevelGrammar::from_lark(lark('A')),
+            schema(3, &|next| next),
+            schema(7, &|next| json!({"type": "array", "prefixItems": [next]})),
+        ]
+    }
+
+    #[test]
+    fn forms_however_deep_end_no_program() {
+        let factory = factory(&[]);
+        let start = |grammar| begin(&factory, &Form::new("guided_grammar", grammar));
+        for grammar in chains(MOST_NESTED) {
+            let nested = nested_at_most(&grammar);
+            assert!((MOST_NESTED - 16..=MOST_NESTED).contains(&nested), "{nested}");
+            let matcher = start(grammar).unwrap();
+            // As an answer has it, on threads that have the usual stack.
+            let (mut constraint, failure) = Constraint::new(&matcher);
+            drop(matcher);
+            let _ = batching::Constraint::forced(&mut constraint);
+            let _ = batching::Constraint::restrict(&mut constraint, &mut vec![0.0; 257]);
+            assert!(failure.get().is_none());
+        }
+        for grammar in chains(2 * MOST_NESTED) {
+            let Err(problem) = start(grammar) else { panic!("it has begun") };
+            assert!(problem.json().to_string().contains("of at most 16384"), "{}", problem.json());
+        }
     }
 
     #[test]
