@@ -29,8 +29,8 @@ const SILENCE: Duration = Duration::from_secs(15);
 pub(crate) trait Shape: Send + 'static {
     /// How a stream begins.
     fn begin(&mut self, about: &About) -> Vec<String>;
-    /// What answer `index` begins with, which whoever asks has already.
-    fn resume(&mut self, index: usize, text: &str);
+    /// A piece of what answer `index` begins with, which whoever asks has already.
+    fn resume(&mut self, index: usize, text: &str, tokens: &[Token]);
     /// A piece of answer `index`: often one event, and none where it shows nothing.
     fn piece(&mut self, about: &About, index: usize, text: &str, tokens: &[Token]) -> Vec<String>;
     /// The end of answer `index`.
@@ -113,7 +113,7 @@ pub(crate) struct TokenLikelihood {
     /// A special token's is what it is written as, which the text mostly has not.
     pub text: String,
     pub is_special: bool,
-    /// Of the first token of a prompt nobody knows.
+    /// Of the first token of a prompt nobody knows, nor of those that an answer goes on from.
     pub logprob: Option<f32>,
     pub top: Vec<(String, f32)>,
 }
@@ -218,7 +218,11 @@ impl Answers {
         let mut tokens: Vec<Vec<_>> = self.choices.iter().map(|_| Vec::new()).collect();
         while !self.is_whole() {
             match self.next().await? {
-                (index, Next::Begun(text)) => shape.resume(index, &text),
+                (index, Next::Begun(pieces)) => {
+                    for (text, token) in &pieces {
+                        shape.resume(index, text, std::slice::from_ref(token));
+                    }
+                }
                 (index, Next::Piece(text, token)) => {
                     texts[index] += &text;
                     tokens[index].extend(token);
@@ -281,7 +285,19 @@ impl Answers {
             Ok::<_, Problem>(Token { id, shown: text.len(), likelihood })
         };
         let next = match event {
-            Event::Begun { text } => Next::Begun(text),
+            Event::Begun { tokens } => {
+                let first = choice.before.len().saturating_sub(tokens.len());
+                let pieces = tokens.into_iter().enumerate().map(|(at, (id, text))| {
+                    let token = Token::without_likelihood(
+                        &self.model,
+                        &choice.before[..first + at],
+                        id,
+                        text.len(),
+                    )?;
+                    Ok::<_, Problem>((text, token))
+                });
+                Next::Begun(pieces.collect::<Result<_, _>>()?)
+            }
             Event::Token { id, text, likelihood } => {
                 let token = token(id, &text, likelihood)?;
                 Next::Piece(text, Some(token))
@@ -311,8 +327,8 @@ impl Answers {
 
 /// What comes of a choice.
 enum Next {
-    /// What it begins with.
-    Begun(String),
+    /// What it begins with, token by token.
+    Begun(Vec<(String, Token)>),
     /// The text that is certain now, and the token that made it so.
     Piece(String, Option<Token>),
 }
@@ -335,7 +351,11 @@ impl<S: Shape> Stream<S> {
             let about = &answers.about;
             match next {
                 Err(_) => lines.push_back(shape.still_there()),
-                Ok(Ok((index, Next::Begun(text)))) => shape.resume(index, &text),
+                Ok(Ok((index, Next::Begun(pieces)))) => {
+                    for (text, token) in &pieces {
+                        shape.resume(index, text, std::slice::from_ref(token));
+                    }
+                }
                 Ok(Ok((index, Next::Piece(text, token)))) => {
                     if !text.is_empty() || token.is_some() {
                         lines.extend(shape.piece(about, index, &text, token.as_slice()));
@@ -369,15 +389,27 @@ fn prompt_tokens(
     prompt: &[u32],
     likelihoods: &[Likelihood],
 ) -> Result<Vec<Token>, Problem> {
-    let (text, is_special) = text_of(model, &[], prompt[0])?;
-    let first = TokenLikelihood { text, is_special, logprob: None, top: Vec::new() };
+    let first = Token::without_likelihood(model, &[], prompt[0], 0)?;
     let rest = likelihoods.iter().enumerate().map(|(at, it)| {
         let (before, id) = (&prompt[..=at], prompt[at + 1]);
         let likelihood = Some(TokenLikelihood::new(model, before, id, it)?);
         Ok(Token { id, shown: 0, likelihood })
     });
-    let first = Token { id: prompt[0], shown: 0, likelihood: Some(first) };
     std::iter::once(Ok(first)).chain(rest).collect()
+}
+
+impl Token {
+    /// One whose text is known, and not how likely it was.
+    fn without_likelihood(
+        model: &Model,
+        before: &[u32],
+        id: u32,
+        shown: usize,
+    ) -> Result<Self, Problem> {
+        let (text, is_special) = text_of(model, before, id)?;
+        let likelihood = TokenLikelihood { text, is_special, logprob: None, top: Vec::new() };
+        Ok(Self { id, shown, likelihood: Some(likelihood) })
+    }
 }
 
 /// The text of the token `id` behind those `before` it, and whether it is a special one, which is written out.

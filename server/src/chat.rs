@@ -169,8 +169,8 @@ impl Choices for Chat {
         Some(json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null}))
     }
 
-    fn resume(&mut self, index: usize, text: &str) {
-        let parts = self.choices[index].push(text, &[]);
+    fn resume(&mut self, index: usize, text: &str, tokens: &[Token]) {
+        let parts = self.choices[index].push(text, tokens);
         // Its calls have been counted.
         drop(self.deltas(index, parts));
     }

@@ -1,6 +1,7 @@
 //! `POST /v1/completions`
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -66,7 +67,7 @@ pub(crate) async fn answer(
 
     trace::works("text_completion", model.name());
     shared.check_open()?;
-    let places = model.places(prompts.count() * settings.n)?;
+    let (places, arrived) = (model.places(prompts.count() * settings.n)?, Instant::now());
     let (mut prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
     let (settings, form) = settings.with_form(&model, None, None, (Thinks::Never, None)).await?;
     let mut requests = Vec::new();
@@ -78,7 +79,7 @@ pub(crate) async fn answer(
     for asked in requests.iter_mut().step_by(settings.n) {
         asked.request.prompt_likelihood = logprobs.filter(|_| echo);
     }
-    let events = model.submit(requests, places).await?;
+    let events = model.submit(requests, places, arrived).await?;
     prompts[0].extend(&settings.answer);
     let choices = Completion { logprobs, written: vec![0; prompts.len() * settings.n] };
     let answers = Answers::new(model, prompts, settings.n, events);
@@ -226,8 +227,9 @@ impl Choices for Completion {
         None
     }
 
-    fn resume(&mut self, index: usize, text: &str) {
-        self.written[index] += text.chars().count();
+    fn resume(&mut self, index: usize, _: &str, tokens: &[Token]) {
+        // Offsets go on behind them.
+        self.logprobs(index, "", tokens.iter());
     }
 
     fn piece(&mut self, index: usize, text: &str, tokens: &[Token]) -> Vec<Value> {

@@ -1,6 +1,7 @@
 //! Conversations: what has been said, as templates take it, and how it is answered.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,7 +20,7 @@ const KWARGS: &str = "chat_template_kwargs";
 /// The field, and what templates call it.
 const EFFORT: &str = "reasoning_effort";
 /// What templates are told that know thinking and not thinking.
-pub(crate) const THINKING: &str = "enable_thinking";
+const THINKING: &str = "enable_thinking";
 /// What others are told, as Granite's and DeepSeek's.
 const THINKS: &str = "thinking";
 /// What Seed-OSS' is told: the most tokens of thoughts.
@@ -93,7 +94,7 @@ impl Asked {
         let Self { mut conversation, settings, mut tools, max_tokens, logprobs } = self;
         trace::works("chat", model.name());
         shared.check_open()?;
-        let places = model.places(settings.n)?;
+        let (places, arrived) = (model.places(settings.n)?, Instant::now());
         let template = template(&model)?;
         let style = if tools.is_some() { past::style(template) } else { template.answer_style() };
         if tools.is_some() && style.is_none() {
@@ -133,7 +134,7 @@ impl Asked {
         let room = model.room(&prompt)?;
         let max_tokens = max_tokens.map_or(room, |it| it.min(room));
         let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
-        let events = model.submit(requests, places).await?;
+        let events = model.submit(requests, places, arrived).await?;
         let prompt = [prompt, settings.answer].concat();
         let answers = Answers::new(model, vec![prompt], settings.n, events);
         Ok((
@@ -324,9 +325,12 @@ impl Conversation {
         Err(Problem::field(field, message))
     }
 
-    /// Tells the template what else it may know.
-    pub fn say(&mut self, name: &str, value: Value) {
-        self.options.variables.insert(name.into(), value);
+    /// Lets the model think before it answers if its template knows how, for `budget` tokens if it knows that.
+    pub fn think_first(&mut self, budget: Option<u64>) {
+        let said = [(THINKING, Some(true.into())), (THINKS, Some(true.into()))];
+        let said = said.into_iter().chain([(BUDGET, budget.map(Value::from))]);
+        let said = said.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        self.options.variables.extend(said);
     }
 
     /// Tells the template of `tools`.

@@ -1,6 +1,7 @@
 //! `POST /v1/embeddings`
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -137,7 +138,7 @@ async fn embed(
         let (stops, failure) = (StopStrings::default(), Arc::default());
         Asked { request, stops, shown: Vec::new(), failure, timeout: None }
     });
-    let mut events = model.submit(requests.collect(), places).await?;
+    let mut events = model.submit(requests.collect(), places, Instant::now()).await?;
     let mut vectors = vec![Vec::new(); inputs.len()];
     let mut left = inputs.len();
     let stopped = || Problem::internal("the model stopped before there was an embedding");

@@ -235,7 +235,7 @@ impl Shape for Message {
         vec![event(&json!({"type": "message_start", "message": message}))]
     }
 
-    fn resume(&mut self, _: usize, text: &str) {
+    fn resume(&mut self, _: usize, text: &str, _: &[Token]) {
         self.reply.as_mut().map(|reply| reply.push(text));
     }
 

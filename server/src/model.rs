@@ -227,7 +227,8 @@ impl Model {
         Ok(context + 1 - needed)
     }
 
-    /// Lets `requests` wait for their turn. Each event says by its number which of them it is of.
+    /// Lets `requests`, which came at `arrived`, wait for their turn. Each event says by its number which of them it is
+    /// of.
     ///
     /// # Errors
     ///
@@ -236,10 +237,10 @@ impl Model {
         &self,
         requests: Vec<Asked>,
         places: OwnedSemaphorePermit,
+        arrived: Instant,
     ) -> Result<mpsc::UnboundedReceiver<(usize, Event)>, Problem> {
         let (events, receiver) = mpsc::unbounded_channel();
         let (accepted, answer) = oneshot::channel();
-        let arrived = Instant::now();
         let submission = Submission { requests, places, events, accepted, arrived };
         let gone = || Problem::internal(format!("the model {} has stopped", self.name()));
         let inbox = self.inbox.as_ref().ok_or_else(gone)?;

@@ -18,7 +18,7 @@ pub(crate) trait Choices: Send + 'static {
     /// The choice with which a stream begins; `None` where it begins with its text.
     fn begin(&self, index: usize) -> Option<Value>;
     /// What the answer begins with, which is not shown again.
-    fn resume(&mut self, index: usize, text: &str);
+    fn resume(&mut self, index: usize, text: &str, tokens: &[Token]);
     /// The choices of a piece of a stream: often one, and none where it shows nothing.
     fn piece(&mut self, index: usize, text: &str, tokens: &[Token]) -> Vec<Value>;
     /// A choice that shows nothing.
@@ -108,8 +108,8 @@ impl<C: Choices> Shape for OpenAi<C> {
         lines
     }
 
-    fn resume(&mut self, index: usize, text: &str) {
-        self.choices.resume(index, text);
+    fn resume(&mut self, index: usize, text: &str, tokens: &[Token]) {
+        self.choices.resume(index, text, tokens);
     }
 
     fn piece(&mut self, about: &About, index: usize, text: &str, tokens: &[Token]) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 mod store;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
@@ -99,6 +100,7 @@ pub(crate) async fn answer(
         }
         reasoning.finish()?;
     }
+    take_metadata(&mut fields)?;
     fields.only("truncation", &json!("disabled"));
     fields.only("background", &json!(false));
     take_include(&mut fields)?;
@@ -293,6 +295,19 @@ fn take_tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
     Tools::take(&mut Fields::new(same))
 }
 
+/// They come back with the response, which is kept: so they are what OpenAI lets them be.
+fn take_metadata(fields: &mut Fields) -> Result<(), Problem> {
+    let given = fields.take::<HashMap<String, String>>("metadata")?.unwrap_or_default();
+    let short = |(key, value): (&String, &String)| {
+        key.chars().count() <= 64 && value.chars().count() <= 512
+    };
+    if given.len() > 16 || !given.iter().all(short) {
+        let message = "must be at most 16 strings, of 512 characters, with names of 64";
+        return Err(Problem::field("metadata", message));
+    }
+    Ok(())
+}
+
 /// `text.format` is `response_format`, flatter.
 fn take_format(fields: &mut Fields) -> Result<(), Problem> {
     let Some(text) = fields.take::<Map<String, Value>>("text")? else { return Ok(()) };
@@ -452,6 +467,15 @@ impl Output {
         events
     }
 
+    /// What `text` says, of which `tokens` made it certain.
+    fn read(&mut self, text: &str, tokens: &[Token]) -> Vec<Part> {
+        let parts = self.reply.as_mut().map(|reply| reply.push(text)).unwrap_or_default();
+        if self.reply.as_ref().is_some_and(Reply::is_thinking) {
+            self.thoughts += tokens.len();
+        }
+        parts
+    }
+
     /// The response as it is now.
     fn response(&self, about: &About, usage: Option<&Usage>) -> Value {
         let (status, why) = match (usage, self.ended) {
@@ -490,7 +514,7 @@ impl Output {
             // out of what follows.
             let _ = add_item("output", item, &mut messages);
         }
-        shared.responses.keep(&self.id, messages, response.clone());
+        shared.responses.keep(&self.id, &messages, response);
     }
 }
 
@@ -502,15 +526,12 @@ impl Shape for Output {
             .into()
     }
 
-    fn resume(&mut self, _: usize, text: &str) {
-        self.reply.as_mut().map(|reply| reply.push(text));
+    fn resume(&mut self, _: usize, text: &str, tokens: &[Token]) {
+        drop(self.read(text, tokens));
     }
 
     fn piece(&mut self, _: &About, _: usize, text: &str, tokens: &[Token]) -> Vec<String> {
-        let parts = self.reply.as_mut().map(|reply| reply.push(text)).unwrap_or_default();
-        if self.reply.as_ref().is_some_and(Reply::is_thinking) {
-            self.thoughts += tokens.len();
-        }
+        let parts = self.read(text, tokens);
         self.tell(parts)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use llguidance::Matcher;
 use serde::Deserialize;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Number, Value, json};
 use text::{AnswerStyle, StopStrings, Thoughts};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
@@ -348,6 +348,7 @@ fn include_usage(fields: &mut Fields, stream: bool) -> Result<bool, Problem> {
     }
     let mut options = Fields::new(options);
     let include = options.take::<bool>("include_usage")?.unwrap_or(false);
+    options.only("include_obfuscation", &json!(false));
     options.finish()?;
     Ok(include)
 }

@@ -40,7 +40,7 @@ const METRICS: &str = "/metrics";
 const RESPONSE: &str = "/v1/responses/";
 /// Most that a step may take in which answers are cut off.
 const LAST_STEP: Duration = Duration::from_secs(10);
-/// How long connections have to take their last bytes.
+/// How long connections have to take their last bytes at least.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
 /// What holds for all models.
@@ -247,7 +247,9 @@ impl Server {
             }
         }
         close.notify_one();
-        match tokio::time::timeout(LAST_BYTES, &mut serving).await {
+        // Those who read slowly have the rest of the time.
+        let last = deadline.max(Instant::now() + LAST_BYTES);
+        match tokio::time::timeout_at(last.into(), &mut serving).await {
             Ok(ended) => ended.map_err(io::Error::other)?,
             Err(_) => {
                 serving.abort();

@@ -52,8 +52,8 @@ pub(crate) struct Submission {
 /// What comes of a request.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// What it begins with, as far as that is certain.
-    Begun { text: String },
+    /// The tokens that it begins with, and the text that each made certain.
+    Begun { tokens: Vec<(u32, String)> },
     /// One more token, and the text that is certain now: often none.
     Token { id: u32, text: String, likelihood: Option<Likelihood> },
     /// The end, the text that had been held back, and the stop string that was found.
@@ -173,7 +173,7 @@ impl<'a> Worker<'a> {
                 }
             });
             match submitted {
-                Ok((text, id)) => {
+                Ok((tokens, id)) => {
                     let job = Job {
                         index,
                         events: events.clone(),
@@ -186,8 +186,8 @@ impl<'a> Worker<'a> {
                         deadline: timeout.and_then(|timeout| arrived.checked_add(timeout)),
                         _place: places.split(1).expect("a place for each"),
                     };
-                    if !text.is_empty() {
-                        job.send(Event::Begun { text });
+                    if !tokens.is_empty() {
+                        job.send(Event::Begun { tokens });
                     }
                     self.jobs.insert(id, job);
                 }
@@ -336,11 +336,14 @@ impl<'a> Worker<'a> {
 }
 
 /// The text that the answer to `request` begins with, as far as it is certain.
-fn begin(request: &mut Request, stream: &mut TextStream<'_>) -> Result<String, Problem> {
-    let mut begun = String::new();
+fn begin(
+    request: &mut Request,
+    stream: &mut TextStream<'_>,
+) -> Result<Vec<(u32, String)>, Problem> {
+    let mut begun = Vec::new();
     for &id in &request.answer {
         let (text, stopped) = stream.push(id).map_err(|it| Problem::internal(it.to_string()))?;
-        begun += &text;
+        begun.push((id, text));
         if stopped {
             // It is all there: nothing follows a stop string.
             request.max_tokens = 0;

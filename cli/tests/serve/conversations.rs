@@ -48,6 +48,26 @@ fn how_long_to_think_is_said_to_templates_that_know_it() {
     let response = json!({"input": "Hi", "reasoning": {"effort": "high"}, "max_output_tokens": 1});
     let usage = server.post("/v1/responses", &response).json()["usage"].clone();
     assert_eq!(usage["input_tokens"], ask(&server, effort("high")).json()["count"]);
+
+    // As Granite's, and Seed-OSS'.
+    let source =
+        "{{ thinking | default('as it likes') }}, {{ thinking_budget | default('for ever') }}";
+    std::fs::write(folder.path().join("chat_template.jinja"), source).unwrap();
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    for (thinking, same) in [
+        (
+            json!({"type": "enabled", "budget_tokens": 512}),
+            json!({"thinking": true, "thinking_budget": 512}),
+        ),
+        (json!({"type": "adaptive", "display": "summarized"}), json!({"thinking": true})),
+    ] {
+        let message =
+            json!({"messages": [{"role": "user", "content": "Hi"}], "thinking": thinking});
+        let counted = server.post("/v1/messages/count_tokens", &message).json();
+        let same = ask(&server, json!({"chat_template_kwargs": same})).json();
+        assert_eq!(counted["input_tokens"], same["count"], "{thinking}");
+        assert_ne!(counted["input_tokens"], ask(&server, json!({})).json()["count"], "{thinking}");
+    }
 }
 
 #[test]
@@ -178,6 +198,14 @@ fn messages_are_answered_as_anthropic_has_them() {
     ]});
     assert_eq!(count["input_tokens"], server.post("/tokenize", &same).json()["count"]);
 
+    // So does a turn that comes in several messages.
+    let mut parts = request.clone();
+    let parted = parts["messages"].as_array_mut().unwrap();
+    parted[1] = json!({"role": "assistant", "content": "I look."});
+    parted.insert(2, json!({"role": "assistant", "content": [block]}));
+    let counted = server.post("/v1/messages/count_tokens", &parts).json();
+    assert_eq!(counted["input_tokens"], count["input_tokens"]);
+
     let [mut failed, mut same] = [request, same];
     failed["messages"][2]["content"][0]["is_error"] = true.into();
     same["messages"][3]["content"] = "Error: 20 degrees".into();
@@ -202,6 +230,13 @@ fn messages_are_answered_as_anthropic_has_them() {
             "tools[0].type",
         ),
         (json!({"tempature": 1}), "tempature"),
+        (json!({"thinking": {"type": "enabled", "budget": 9}}), "budget"),
+        (json!({"thinking": {"type": "enabled", "budget_tokens": "many"}}), "budget_tokens"),
+        (
+            json!({"messages": [{"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "a", "is_error": "true"}]}]}),
+            "messages[0].content[0].is_error",
+        ),
     ] {
         let reply = server.post(path, &ask(more));
         let error = reply.json();
@@ -371,6 +406,14 @@ fn responses_go_on_from_each_other() {
         (json!({"tools": [{"type": "of_tomorrow"}]}), 400, "tools[0].type"),
         (json!({"reasoning": {"effort": "high"}}), 400, "reasoning.effort"),
         (json!({"truncation": "auto"}), 400, "truncation"),
+        (json!({"metadata": [0, 0]}), 400, "metadata"),
+        (json!({"metadata": {"a": 1}}), 400, "metadata"),
+        (json!({"metadata": {"a": "b".repeat(513)}}), 400, "metadata"),
+        (
+            json!({"stream": true, "stream_options": {"include_obfuscation": true}}),
+            400,
+            "include_obfuscation",
+        ),
         (json!({"max_tokens": 3}), 400, "max_tokens"),
     ] {
         assert_eq!(server.post(path, &ask(more)).error(status)["param"], param);

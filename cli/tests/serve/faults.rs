@@ -350,6 +350,32 @@ fn a_socket_is_a_place_too() {
     assert!(!path.exists());
 }
 
+/// Longer than connections have for their last bytes once there is nothing to wait for.
+#[test]
+fn who_reads_slowly_has_all_of_an_answer_before_it_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut server = Server::start(&["--log", "off", "--socket", path.to_str().unwrap()]);
+    // More than lies in a socket.
+    let body = json!({"prompt": "a b ".repeat(100_000)}).to_string();
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let head = "POST /tokenize HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\
+                Content-Type: application/json\r\nContent-Length: ";
+    stream.write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
+    let mut reply = vec![0; 12];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(reply, b"HTTP/1.1 200");
+    server.signal("-TERM");
+    std::thread::sleep(Duration::from_secs(3));
+    stream.read_to_end(&mut reply).unwrap();
+    let reply = String::from_utf8(reply).unwrap();
+    let answer: Value = serde_json::from_str(reply.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let tokens = answer["tokens"].as_array().unwrap().len();
+    assert!(tokens > 100_000 && answer["count"] == tokens, "{tokens} of {}", answer["count"]);
+    assert_eq!(server.ended(), Some(0));
+}
+
 #[test]
 fn what_is_said_stays_between_both() {
     let folder = tempfile::tempdir().unwrap();

@@ -85,6 +85,7 @@ impl Document {
             }
             "minimum" => value.as_f64().is_none_or(|n| n >= number(name).unwrap()),
             "maximum" => value.as_f64().is_none_or(|n| n <= number(name).unwrap()),
+            "maxProperties" => fields().count() as f64 <= number(name).unwrap(),
             "required" => {
                 let names = || known.as_array().unwrap().iter();
                 !value.is_object() || names().all(|it| value.get(it.as_str().unwrap()).is_some())

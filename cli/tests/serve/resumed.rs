@@ -12,7 +12,10 @@ struct Seen {
     reasoning: String,
     calls: Vec<(String, String)>,
     logprobs: Vec<Value>,
+    offsets: Vec<Value>,
     reason: Value,
+    /// Tokens of the whole answer, and of its thoughts.
+    usage: Value,
 }
 
 impl Seen {
@@ -38,11 +41,16 @@ impl Seen {
             {
                 self.logprobs.extend(logprobs.as_array().cloned().unwrap_or_default());
             }
+            let offsets = choice["logprobs"]["text_offset"].as_array();
+            self.offsets.extend(offsets.cloned().unwrap_or_default());
             self.reason = choice["finish_reason"].clone();
             if let Some(ids) = choice["token_ids"].as_array() {
                 self.ids.extend(ids.clone());
                 all.push(self.clone());
             }
+        }
+        if let Some(usage) = events.last().map(|it| &it["usage"]).filter(|it| it.is_object()) {
+            self.usage = json!([usage["completion_tokens"], usage["completion_tokens_details"]]);
         }
         all.push(self);
         all
@@ -57,7 +65,9 @@ fn with(request: &Value, more: Value) -> Value {
 
 /// What comes of `request`, streamed by `first`, and by `second` behind any part of it.
 fn goes_on_at_any_token(first: &Server, second: &Server, path: &str, request: &Value) -> Seen {
-    let streamed = with(request, json!({"stream": true, "return_token_ids": true}));
+    let streamed = json!({"stream": true, "return_token_ids": true,
+        "stream_options": {"include_usage": true}});
+    let streamed = with(request, streamed);
     let seen = Seen::default().reading(&first.post(path, &streamed).events());
     let whole = seen.last().unwrap();
     assert!(whole.ids.len() > 5 && whole.reason.is_string(), "{request}: {whole:?}");
@@ -98,11 +108,13 @@ fn an_answer_goes_on_with_another_server() {
         // Half characters, and stop strings that begin and do not come.
         (
             text,
-            json!({"prompt": "é", "max_tokens": 60, "temperature": 30, "seed": 2, "stop": ["\u{fffd}\u{fffd}\u{fffd}", " xyz"]}),
+            json!({"prompt": "é", "max_tokens": 60, "temperature": 30, "seed": 2, "logprobs": 1,
+                      "stop": ["\u{fffd}\u{fffd}\u{fffd}", " xyz"]}),
         ),
         (
             text,
-            json!({"prompt": "Once upon a time", "max_tokens": 60, "stop": [" wanted to"], "temperature": 0}),
+            json!({"prompt": "Once upon a time", "max_tokens": 60, "stop": [" wanted to"], "temperature": 0,
+                      "logprobs": 0}),
         ),
         (text, json!({"prompt": "The animal", "max_tokens": 80, "seed": 4, "guided_json": schema})),
         (talk, json!({"messages": chat, "max_tokens": 50, "seed": 5, "logprobs": true})),

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::NO_THREADS;
 use crate::constraint::Form;
-use crate::conversation::{Conversation, Effort, THINKING, join_system, said, texts};
+use crate::conversation::{Conversation, Effort, join_system, said, texts};
 use crate::fields::Fields;
 use crate::server::Shared;
 use crate::tools::Tools;
@@ -59,14 +59,19 @@ impl Talk {
             conversation.go_on()?;
         }
         if let Some(thinking) = fields.take::<Map<String, Value>>("thinking")? {
-            match thinking.get("type").and_then(Value::as_str) {
-                Some("enabled" | "adaptive") => conversation.say(THINKING, true.into()),
+            let mut thinking = Fields::new(thinking);
+            let budget = thinking.take::<u64>("budget_tokens")?;
+            // Thoughts come as they are.
+            thinking.take::<String>("display")?;
+            match thinking.take::<String>("type")?.as_deref() {
+                Some("enabled" | "adaptive") => conversation.think_first(budget),
                 Some("disabled") => conversation.think("thinking", Some(Effort::None)),
                 _ => {
                     let message = "must have the type \"enabled\" or \"disabled\"";
                     return Err(Problem::field("thinking", message));
                 }
             }
+            thinking.finish()?;
         }
         let form = take_output(fields, &mut conversation)?;
         take_context_management(fields)?;
@@ -200,16 +205,25 @@ fn system_prompt(content: &Value) -> Result<String, Problem> {
     Ok(texts.join("\n"))
 }
 
-/// Adds a message, or what it says to the one before it, if that is of the same user.
-fn push(message: Map<String, Value>, messages: &mut Vec<Map<String, Value>>) {
-    match messages.last_mut().filter(|last| last["role"] == "user" && message["role"] == "user") {
-        Some(last) => {
-            let both =
-                [&last["content"], &message["content"]].map(|it| it.as_str().unwrap_or_default());
-            let both = both.join("\n");
-            last.insert("content".into(), both.into());
+/// Adds a message of the user's or the assistant's, or what it says to the one before it, if that is of the same: many
+/// templates take them by turns alone.
+fn push(mut message: Map<String, Value>, messages: &mut Vec<Map<String, Value>>) {
+    let Some(last) = messages.last_mut().filter(|last| last["role"] == message["role"]) else {
+        messages.push(message);
+        return;
+    };
+    message.shift_remove("role");
+    for (name, more) in message {
+        match (last.get_mut(&name), more) {
+            (Some(Value::String(all)), Value::String(more)) => {
+                if !all.is_empty() && !more.is_empty() {
+                    all.push('\n');
+                }
+                *all += &more;
+            }
+            (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
+            (_, more) => drop(last.insert(name, more)),
         }
-        None => messages.push(message),
     }
 }
 
@@ -265,7 +279,14 @@ fn turn(at: &str, message: &Value, messages: &mut Vec<Map<String, Value>>) -> Re
                     Value::Null => String::new(),
                     content => words(&format!("{at}.content"), content)?,
                 };
-                let failed = block["is_error"].as_bool().unwrap_or(false);
+                let failed = match &block["is_error"] {
+                    Value::Null => false,
+                    Value::Bool(failed) => *failed,
+                    other => {
+                        let message = format!("is {other}: give true or false");
+                        return Err(Problem::field(format!("{at}.is_error"), message));
+                    }
+                };
                 // Templates know results alone.
                 let content = if failed { format!("Error: {content}") } else { content };
                 let mut result = said("tool", content);

@@ -3,11 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Messages;
 
-/// Most bytes of what is kept, as JSON: the oldest go first.
+/// Most bytes of what is kept: the oldest go first.
 const MOST_BYTES: usize = 64 << 20;
 
 /// What is kept in memory, and lost with the program.
@@ -24,17 +26,23 @@ struct Kept {
     bytes: usize,
 }
 
+/// As JSON, which takes a small part of the memory that its values do.
 struct Entry {
     /// All that has been said, with the response.
-    messages: Messages,
-    response: Value,
-    bytes: usize,
+    messages: Box<str>,
+    response: Box<str>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        self.messages.len() + self.response.len()
+    }
 }
 
 impl Kept {
     fn remove(&mut self, id: &str) -> bool {
         let removed = self.responses.remove(id);
-        self.bytes -= removed.as_ref().map_or(0, |entry| entry.bytes);
+        self.bytes -= removed.as_ref().map_or(0, Entry::bytes);
         removed.is_some()
     }
 }
@@ -45,13 +53,11 @@ impl Store {
     }
 
     /// Keeps the response `id`, at whose end `messages` have been said.
-    pub fn keep(&self, id: &str, messages: Messages, response: Value) {
-        let length = |text: serde_json::Result<String>| text.map_or(0, |text| text.len());
-        let bytes =
-            length(serde_json::to_string(&messages)) + length(serde_json::to_string(&response));
+    pub fn keep(&self, id: &str, messages: &Messages, response: &Value) {
+        let entry = Entry { messages: written(messages), response: written(response) };
         let mut kept = self.kept();
-        kept.bytes += bytes;
-        kept.responses.insert(id.to_owned(), Entry { messages, response, bytes });
+        kept.bytes += entry.bytes();
+        kept.responses.insert(id.to_owned(), entry);
         kept.ages.push_back(id.to_owned());
         while kept.bytes > MOST_BYTES
             && let Some(oldest) = kept.ages.pop_front()
@@ -62,12 +68,17 @@ impl Store {
 
     /// What had been said at the end of the response `id`.
     pub fn messages(&self, id: &str) -> Option<Messages> {
-        self.kept().responses.get(id).map(|entry| entry.messages.clone())
+        self.read(id, |entry| &entry.messages)
     }
 
     /// The response `id`.
     pub fn response(&self, id: &str) -> Option<Value> {
-        self.kept().responses.get(id).map(|entry| entry.response.clone())
+        self.read(id, |entry| &entry.response)
+    }
+
+    fn read<T: DeserializeOwned>(&self, id: &str, part: impl Fn(&Entry) -> &str) -> Option<T> {
+        let text = self.kept().responses.get(id).map(|entry| part(entry).to_owned())?;
+        Some(serde_json::from_str(&text).expect("JSON that was written here"))
     }
 
     /// Forgets the response `id`; whether it was there.
@@ -80,6 +91,10 @@ impl Store {
     }
 }
 
+fn written(value: &impl Serialize) -> Box<str> {
+    serde_json::to_string(value).expect("values without maps of odd keys").into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,12 +104,12 @@ mod tests {
         let store = Store::default();
         let response = |n: usize| Value::from("x".repeat(20 << 20) + &n.to_string());
         for n in 0..4 {
-            store.keep(&n.to_string(), Vec::new(), response(n));
+            store.keep(&n.to_string(), &Vec::new(), &response(n));
         }
         assert_eq!(store.response("0"), None);
         assert_eq!(store.response("1"), Some(response(1)));
         assert!(store.remove("1") && !store.remove("1"));
-        store.keep("4", Vec::new(), response(4));
+        store.keep("4", &Vec::new(), &response(4));
         assert!(["2", "3", "4"].iter().all(|id| store.messages(id).is_some()));
         assert!(store.kept().bytes <= MOST_BYTES);
         assert_eq!(store.kept().ages.len(), 3);
