@@ -286,9 +286,18 @@ mod optimised {
         Ok(workspace::target_dir()?.join("release").join(name))
     }
 
-    /// As a shell takes it.
     fn command_line() -> String {
-        let quoted = std::env::args_os().skip(1).map(|it| quoted(&it.to_string_lossy()));
+        let arguments = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned());
+        in_a_shell(arguments.collect())
+    }
+
+    /// The call that gave the figures, as a shell takes it: where they were written is no part of it.
+    fn in_a_shell(mut arguments: Vec<String>) -> String {
+        arguments.retain(|it| !it.starts_with("--out="));
+        if let Some(at) = arguments.iter().position(|it| it == "--out") {
+            arguments.drain(at..(at + 2).min(arguments.len()));
+        }
+        let quoted = arguments.iter().map(|it| quoted(it));
         std::iter::once("cargo xtask".to_owned()).chain(quoted).collect::<Vec<_>>().join(" ")
     }
 
@@ -306,6 +315,18 @@ mod optimised {
         fn arguments_are_quoted_where_a_shell_needs_it() {
             let quoted = ["--part", "table,serve", "my model.gguf", "it's", ""].map(super::quoted);
             assert_eq!(quoted, ["--part", "table,serve", "'my model.gguf'", r"'it'\''s'", "''"]);
+        }
+
+        #[test]
+        fn where_tables_are_written_is_not_said_in_them() {
+            for arguments in [
+                &["bench", "--out", "my tables.md", "--part", "table"][..],
+                &["bench", "--part", "table", "--out"],
+                &["bench", "--out=tables.md", "--part", "table"],
+            ] {
+                let arguments = arguments.iter().map(|&it| it.to_owned()).collect();
+                assert_eq!(super::in_a_shell(arguments), "cargo xtask bench --part table");
+            }
         }
     }
 }
