@@ -34,6 +34,14 @@ pub fn advice(error: &anyhow::Error) -> Option<&'static str> {
     missing.then_some(ADVICE)
 }
 
+/// What to do about `error` where a compiler was asked for; `named` is whether there was one to try.
+pub fn fix(error: &iree_rt::Error, named: bool) -> &'static str {
+    match named {
+        false if error.code() == iree_rt::Code::NotFound => ADVICE,
+        _ => "name another iree-compile with --iree-compile",
+    }
+}
+
 /// Where the compiler of this version is kept once it was fetched: what belongs to the user and is no
 /// cache.
 fn folder() -> Option<PathBuf> {
@@ -164,5 +172,10 @@ mod tests {
         assert_eq!(advice(&error), Some(ADVICE));
         assert!(crate::chain(&error).contains("looked here"), "{error:?}");
         assert_eq!(advice(&anyhow!("no such file")), None);
+        let error = iree_rt::Error::new(iree_rt::Code::NotFound, "no such program");
+        assert_eq!(fix(&error, false), ADVICE);
+        assert!(fix(&error, true).contains("--iree-compile"));
+        let error = iree_rt::Error::new(iree_rt::Code::Internal, "it does not run");
+        assert!(fix(&error, false).contains("--iree-compile"));
     }
 }

@@ -98,13 +98,16 @@ impl CompileArgs {
     ///
     /// # Errors
     ///
-    /// There is none, or it does not run.
+    /// There is none, or it does not run; with what to do about it.
     #[cfg(feature = "iree")]
-    pub fn compiler(&self) -> iree_rt::Result<iree_rt::Compiler> {
-        match self.compiler_program() {
-            Some(path) => iree_rt::Compiler::process(path),
-            None => iree_rt::Compiler::find(),
-        }
+    pub fn compiler(&self) -> Result<iree_rt::Compiler, (iree_rt::Error, &'static str)> {
+        let program = self.compiler_program();
+        let named = program.is_some();
+        let found = program.map_or_else(iree_rt::Compiler::find, iree_rt::Compiler::process);
+        found.map_err(|error| {
+            let fix = crate::compiler::fix(&error, named);
+            (error, fix)
+        })
     }
 
     /// The compiler that was named, or that came with the program, or was fetched for it.

@@ -37,6 +37,7 @@ mod selftest;
 mod sentence_transformers;
 mod speculation;
 mod text_files;
+mod variables;
 mod vectors;
 mod vocabulary;
 
@@ -107,17 +108,21 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let line: Vec<_> = std::env::args_os().collect();
+    let cli = variables::parse(&line).unwrap_or_else(|error| error.exit());
     match run(cli) {
         Ok(code) => code,
-        // Whoever read our output has had enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // Whoever read our output has had enough: they need no message, and a script the code.
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(BROKEN_PIPE),
         Err(error) => {
             report_error(&error);
             ExitCode::FAILURE
         }
     }
 }
+
+/// The conventional exit code of a program that writes to a closed pipe: 128 and SIGPIPE.
+const BROKEN_PIPE: u8 = 141;
 
 /// Says on stderr what went wrong, and what helps if that is known.
 fn report_error(error: &anyhow::Error) {

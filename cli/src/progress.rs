@@ -135,6 +135,15 @@ impl Progress {
         self.bars.suspend(write)
     }
 
+    /// Stdout, which gets what was written when it is flushed; where it is a terminal, the bars are away meanwhile.
+    pub fn stdout(self: &Arc<Self>) -> Box<dyn Write> {
+        let stdout = io::stdout();
+        if !stdout.is_terminal() {
+            return Box::new(stdout);
+        }
+        Box::new(Beside { progress: self.clone(), to: stdout, text: Vec::new() })
+    }
+
     /// A line on stderr, unless quiet.
     pub fn say(&self, line: &str) {
         if !self.quiet {
@@ -186,6 +195,27 @@ impl Progress {
     }
 }
 
+/// What shares the terminal with the bars.
+struct Beside<W> {
+    progress: Arc<Progress>,
+    to: W,
+    /// Not yet there: bars are drawn between whole lines.
+    text: Vec<u8>,
+}
+
+impl<W: Write> Write for Beside<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let Self { progress, to, text } = self;
+        let written = progress.aside(|| to.write_all(text).and_then(|()| to.flush()));
+        text.clear();
+        written
+    }
+}
+
 /// Something that takes long: a bar on a terminal, elsewhere a line at its beginning and now and then.
 pub struct Work<'a> {
     progress: &'a Progress,
@@ -228,6 +258,8 @@ fn style(template: &str) -> ProgressStyle {
 
 #[cfg(test)]
 mod tests {
+    use indicatif::TermLike;
+
     use super::*;
 
     #[test]
@@ -239,6 +271,80 @@ mod tests {
             progress.finish();
             assert!(progress.lock().muted);
         }
+    }
+
+    /// A terminal, and what is written beside the bars on it.
+    #[derive(Debug, Clone, Default)]
+    struct Screen(Arc<Mutex<String>>);
+
+    impl Screen {
+        fn put(&self, text: &str) -> io::Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+    }
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            80
+        }
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.put(text)
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.put(text)
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            self.put("<clear>")
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.put(std::str::from_utf8(bytes).unwrap())?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_on_the_terminal_comes_whole_while_the_bars_are_away() {
+        let screen = Screen::default();
+        let target = ProgressDrawTarget::term_like(Box::new(screen.clone()));
+        let progress = Arc::into_inner(Progress::new(false)).unwrap();
+        let bars = MultiProgress::with_draw_target(target);
+        let progress = Arc::new(Progress { bars, ..progress });
+        let bar = progress.prompts(Some(10));
+        bar.set_message("a bar");
+        bar.tick();
+        let mut beside =
+            Beside { progress: progress.clone(), to: screen.clone(), text: Vec::new() };
+        let drawn = screen.0.lock().unwrap().len();
+        for part in ["a li", "ne\n"] {
+            write!(beside, "{part}").unwrap();
+        }
+        assert_eq!(screen.0.lock().unwrap().len(), drawn);
+        beside.flush().unwrap();
+        let shown = screen.0.lock().unwrap()[drawn..].to_owned();
+        let (before, after) = shown.split_once("a line\n").unwrap();
+        assert!(before.ends_with("<clear>") && after.contains("a bar"), "{shown}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use xla_session::batching::Speculate;
 use xla_session::{InferenceSession, ModelDrafter, NgramDrafter, Precision, Speculation};
@@ -39,6 +39,17 @@ impl FromStr for Drafts {
     }
 }
 
+impl Drafts {
+    /// How tokens of many requests are drafted: each from its own text.
+    pub fn of_many(self) -> Speculate {
+        match self {
+            Self::Auto => Speculate::Auto,
+            Self::Off => Speculate::Off,
+            Self::Fixed(tokens) => Speculate::Fixed(tokens),
+        }
+    }
+}
+
 /// What drafts tokens.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Drafts")]
@@ -47,7 +58,7 @@ pub struct SpeculationArgs {
     /// tokens. auto: as many as pay, none where drafts are wrong. off: none. N: so many each time
     #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off|N", default_value = "auto",
           value_parser = Drafts::from_str)]
-    speculate: Drafts,
+    pub speculate: Drafts,
 
     /// A smaller model with the same tokenizer that drafts, as --model
     /// [default: what followed the last tokens where they occurred before]
@@ -92,24 +103,6 @@ impl SpeculationArgs {
         let model = model.locate_for(engine.load_mode(), progress)?;
         let opened = engine.open_draft(&model, self.draft_precision, progress)?;
         Ok(self.with(ModelDrafter::new(opened.session, capabilities.vocab_size)?))
-    }
-
-    /// How tokens of many requests are guessed.
-    ///
-    /// # Errors
-    ///
-    /// A model is to draft them, which it does for one request alone.
-    pub fn of_many(&self) -> Result<Speculate> {
-        ensure!(
-            self.draft_model.is_none(),
-            "--draft-model (IREE_LLM_DRAFT_MODEL) drafts for one prompt: leave it out with --prompts, whose \
-             tokens are guessed from their own text"
-        );
-        Ok(match self.speculate {
-            Drafts::Auto => Speculate::Auto,
-            Drafts::Off => Speculate::Off,
-            Drafts::Fixed(tokens) => Speculate::Fixed(tokens),
-        })
     }
 
     fn with(&self, drafter: impl xla_session::Drafter + 'static) -> Option<Speculation> {

@@ -23,6 +23,61 @@ fn variables_are_checked_as_their_flags_are() {
     assert!(message.contains("--precision") && message.contains("stored, f32"), "{message}");
 }
 
+/// Who gets as far as the model has a line that is understood.
+#[cfg(unix)]
+#[test]
+fn flags_go_before_variables_of_those_that_they_exclude() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let socket = socket.to_str().unwrap();
+    let variables = [
+        ("IREE_LLM_HOST", "0.0.0.0"),
+        ("IREE_LLM_PORT", "1"),
+        ("IREE_LLM_TLS_CERT", "/nowhere/cert"),
+        ("IREE_LLM_TLS_KEY", "/nowhere/key"),
+    ];
+    let line = ["serve", "-m", "no/such/model/here"];
+    let says = |line: &[&str], variables: &[(&str, &str)]| {
+        let output = program(line).envs(variables.iter().copied()).assert().code(1);
+        let message = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        assert!(message.contains("no/such/model/here"), "{message}");
+    };
+    says(&[&line[..], &["--socket", socket]].concat(), &variables);
+    says(&[&line[..], &["--port", "0"]].concat(), &[("IREE_LLM_SOCKET", socket)]);
+    let message = fails(2, &[&line[..], &["--socket", socket, "--port", "0"]].concat());
+    assert!(message.contains("--socket") && message.contains("--port"), "{message}");
+    let help = |variables: &[(&str, &str)]| {
+        let run = program(&["serve", "--help"]).envs(variables.iter().copied()).assert().success();
+        String::from_utf8(run.get_output().stdout.clone()).unwrap()
+    };
+    assert!(help(&variables).contains("[env: IREE_LLM_HOST=0.0.0.0]"), "{}", help(&variables));
+}
+
+#[test]
+fn an_empty_variable_is_none() {
+    let line = ["serve", "--port", "0", "-m", "no/such/model/here"];
+    let mut serve = program(&line);
+    for name in ["OTEL_EXPORTER_OTLP_ENDPOINT", "IREE_LLM_HOST", "IREE_LLM_API_KEY_FILE"] {
+        serve.env(name, "");
+    }
+    serve.assert().code(1).stderr(predicates::str::contains("no/such/model/here"));
+    let path = |folder: Option<&str>| {
+        let mut command = program(&["cache", "path"]);
+        command.env_remove("IREE_LLM_CACHE_DIR").envs(folder.map(|it| ("IREE_LLM_CACHE_DIR", it)));
+        command.assert().success().get_output().stdout.clone()
+    };
+    assert_eq!(path(Some("")), path(None));
+}
+
+#[test]
+fn a_server_drafts_as_many_tokens_as_it_is_told() {
+    let line = ["serve", "--port", "0", "-m", "no/such/model/here", "--speculate"];
+    for drafts in ["4", "auto", "off"] {
+        fails(1, &[&line[..], &[drafts]].concat());
+    }
+    assert!(fails(2, &[&line[..], &["256"]].concat()).contains("auto, off"));
+}
+
 #[test]
 fn flags_are_checked_before_anything_is_opened() {
     for arguments in [
@@ -99,11 +154,14 @@ fn prompts_that_cannot_be_used() {
     // What fills a pipe had nothing to say, and wants no story.
     let message = fails(1, &["generate", "-m", folder, "--system", "Summarise."]);
     assert!(message.contains("stdin is empty"), "{message}");
-    let message = fails(1, &["generate", "-m", folder, "-p", "x", "--echo", "--json"]);
+    let message = fails(2, &["generate", "-m", folder, "-p", "x", "--echo", "--json"]);
     assert!(message.contains("--echo") && message.contains("--json"), "{message}");
-    let no = program(&["generate", "-p", "", "--echo"]).env("IREE_LLM_JSON", "0").assert().code(1);
-    let message = String::from_utf8_lossy(&no.get_output().stderr).into_owned();
-    assert!(message.contains("the prompt is empty"), "{message}");
+    for json in ["0", "1"] {
+        let mut no = program(&["generate", "-p", "", "--echo"]);
+        let no = no.env("IREE_LLM_JSON", json).assert().code(1);
+        let message = String::from_utf8_lossy(&no.get_output().stderr).into_owned();
+        assert!(message.contains("the prompt is empty"), "{message}");
+    }
     let message = fails(1, &["generate", "-m", folder, "--prompt-file", "no/such/file"]);
     assert!(message.contains("no/such/file"), "{message}");
     let message = fails(1, &["generate", "-m", folder, "-p", "x", "--stop", ""]);

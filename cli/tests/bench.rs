@@ -77,6 +77,48 @@ fn several_precisions_have_a_process_each_and_rows_in_one_table() {
     assert_eq!(runs[0]["memory"]["weights"], runs[1]["memory"]["weights"]);
 }
 
+/// As a terminal sends it, to all of them, and as `kill` does, to the one that was named.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_keeps_what_is_measured() {
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+
+    let (model, cache) = (model(), tempfile::tempdir().unwrap());
+    let folder = model.path().to_str().unwrap();
+    // More than anybody waits for, so that the signal comes in between.
+    let precisions = format!("stored{}", ",f32".repeat(500));
+    for to in ["-", ""] {
+        let mut bench = support::running()
+            .args(["bench", "-m", folder, "--cache-dir", cache.path().to_str().unwrap()])
+            .args(["-p", "8", "-n", "0", "-r", "1", "--json", "--precision", &precisions])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut messages = BufReader::new(bench.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("f32 ") {
+            line.clear();
+            assert!(messages.read_line(&mut line).unwrap() > 0, "it ended");
+        }
+        let target = format!("{to}{}", bench.id());
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "kill -s INT -- \"$0\"", &target]);
+        assert!(shell.status().unwrap().success());
+        let mut rest = String::new();
+        messages.read_to_string(&mut rest).unwrap();
+        let output = bench.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{rest}");
+        let runs: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(runs[0]["precision"], "stored");
+        assert!(runs.as_array().unwrap().len() < 500 && !rest.contains("error"), "{rest}");
+    }
+}
+
 #[test]
 fn a_profile_says_what_ran_and_leaves_its_events() {
     let (model, cache) = (model(), tempfile::tempdir().unwrap());
@@ -165,6 +207,33 @@ fn sequences_together_are_measured_for_every_number_of_them() {
     let message = fails(1, &line(folder, cache, &["--parallel", "2", "-n", "0"]));
     assert!(message.contains("nothing to measure"), "{message}");
     fails(2, &line(folder, cache, &["--parallel", "2", "--depth", "5"]));
+}
+
+#[cfg(feature = "iree")]
+#[test]
+fn answers_of_every_length_are_measured_with_drafts_and_without() {
+    let (model, cache) = (model(), tempfile::tempdir().unwrap());
+    let config = model.path().join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let longer = "\"max_position_embeddings\": 512";
+    std::fs::write(config, text.replace("\"max_position_embeddings\": 256", longer)).unwrap();
+    let (folder, cache) = (model.path().to_str().unwrap(), cache.path().to_str().unwrap());
+    let more = ["--speculate", "-n", "4,0,9", "-r", "1"];
+    let runs = json(&line(folder, cache, &[&more[..], &["--json"]].concat()));
+    let measured = runs[0]["speculation"].as_array().unwrap();
+    let what: Vec<_> =
+        measured.iter().map(|it| (it["text"].as_str().unwrap(), &it["tokens"])).collect();
+    let (four, nine) = (&Value::from(4), &Value::from(9));
+    assert_eq!(
+        what,
+        [("repeating", four), ("random", four), ("repeating", nine), ("random", nine)]
+    );
+    let text = succeeds(&line(folder, cache, &more));
+    assert_eq!(text.lines().filter(|line| line.starts_with("| stored ")).count(), 4, "{text}");
+    let message = fails(1, &line(folder, cache, &["--speculate", "-n", "4,300"]));
+    assert!(message.contains("556 tokens"), "{message}");
+    let message = fails(1, &line(folder, cache, &["--speculate", "-n", "1"]));
+    assert!(message.contains("nothing to measure"), "{message}");
 }
 
 #[cfg(feature = "iree")]

@@ -94,6 +94,9 @@ fn inspect_a_model_and_a_file() {
     let text = succeeds(&["inspect", &format!("{folder}/model.safetensors")]);
     assert_eq!(text.lines().count(), 11, "{text}");
     assert!(text.contains("model.embed_tokens.weight") && text.contains("[263, 32]"), "{text}");
+    let mut named = program(&["inspect"]);
+    let named = named.env("IREE_LLM_MODEL", folder).assert().success();
+    assert!(String::from_utf8_lossy(&named.get_output().stdout).contains("263 tokens"));
 }
 
 #[test]
@@ -421,6 +424,22 @@ fn the_addition_is_right() {
     assert!(lavapipe.is_none_or(|it| it["gpu"].is_null()), "{lavapipe:?}");
     let rate = json(&["devices", "--copy", "local-task", "--json"]);
     assert!(rate["bytes_per_second"].as_f64().unwrap() > 1e6, "{rate}");
+}
+
+#[cfg(feature = "iree")]
+#[test]
+fn a_compiler_that_was_named_is_not_fetched() {
+    let message = fails(1, &["selftest", "--iree-compile", "/no/such/compiler"]);
+    let lines: Vec<_> = message.lines().collect();
+    let [error, fix] = lines[..] else { panic!("{message}") };
+    assert!(error.starts_with("error: ") && error.contains("/no/such/compiler"), "{message}");
+    assert!(fix.contains("--iree-compile"), "{message}");
+    let mut doctor = program(&["doctor", "--json"]);
+    let output = doctor.env("IREE_LLM_IREE_COMPILE", "/no/such/compiler").assert().code(1);
+    let found: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    let checks = found["checks"].as_array().unwrap();
+    let compiler = checks.iter().find(|check| check["name"] == "compiler").unwrap();
+    assert!(compiler["do"].as_str().unwrap().contains("--iree-compile"), "{compiler}");
 }
 
 #[cfg(feature = "iree")]

@@ -103,6 +103,17 @@ fn the_folders_prompts_go_before_texts_and_vectors_may_be_cut() {
 }
 
 #[test]
+fn flags_may_follow_texts() {
+    let model = model();
+    let line = ["embed", "-q", "-m", model.path().to_str().unwrap(), "abc"];
+    let cut = embedded(&[&line[..], &["--dimensions", "3"]].concat());
+    assert_eq!((cut.len(), vector(&cut[0]).len()), (1, 3));
+    assert_eq!(embedded(&[&line[..], &["--", "-1", "--dimensions"]].concat()).len(), 3);
+    let message = fails(2, &[&line[..], &["--dimension", "3"]].concat());
+    assert!(message.contains("--dimension"), "{message}");
+}
+
+#[test]
 fn a_line_that_gets_no_vector_is_named_and_the_others_have_theirs() {
     let model = model();
     let folder = model.path().to_str().unwrap();
@@ -153,6 +164,9 @@ fn what_is_wrong_with_the_output_is_said_before_anything_is_written() {
     let said = fails(1, &[&line[..], &["-o", before.to_str().unwrap()]].concat());
     assert!(said.contains("nowhere"), "{said}");
     assert_eq!(fs::read_to_string(&before).unwrap(), "{}");
+    let new = model.path().join("new.npy");
+    fails(1, &[&line[..], &["-o", new.to_str().unwrap()]].concat());
+    assert!(!new.exists(), "a file without results");
 }
 
 #[test]

@@ -238,23 +238,28 @@ fn chat_answers_each_line_and_keeps_the_conversation() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("/reset"));
 }
 
+/// Quietly, as of any program, and not with a code that a command has an answer in.
 #[cfg(unix)]
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn a_reader_that_leaves_ends_the_program() {
     let model = model();
     let folder = model.path().to_str().unwrap();
-    let mut child = support::running()
-        .args(["generate", "-m", folder, "-p", "x", "-n", "200", "--ignore-eos"])
-        .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    let messages = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !messages.contains("error"), "{output:?}");
+    for line in [&["generate", "-p", "x", "-n", "9", "-m", folder][..], &["inspect", folder]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = support::running()
+            .args(line)
+            .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = child.wait_with_output().unwrap();
+        let messages = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(141), "{output:?}");
+        assert!(!messages.contains("error"), "{messages}");
+    }
 }
 
 #[cfg(unix)]

@@ -185,13 +185,23 @@ fn what_is_wrong_with_the_whole_is_said_before_anything_is_written() {
         let message = fails(1, &[&line[..], &full].concat());
         assert!(message.contains("/dev/full"), "{message}");
     }
-    for flags in [["--device", "nowhere"], ["--draft-model", "nowhere"]] {
-        let message =
-            fails(1, &[&line[..], &["--prompts", input, "--output", output], &flags].concat());
-        let about = if flags[0] == "--device" { flags[1] } else { flags[0] };
-        assert!(message.contains(about), "{message}");
-        assert_eq!(std::fs::read_to_string(&before).unwrap(), "{}");
+    let new = model.path().join("new.jsonl");
+    for output in [output, new.to_str().unwrap()] {
+        let files = ["--prompts", input, "--output", output, "--device", "nowhere"];
+        let message = fails(1, &[&line[..], &files].concat());
+        assert!(message.contains("nowhere"), "{message}");
     }
+    assert_eq!(std::fs::read_to_string(&before).unwrap(), "{}");
+    assert!(!new.exists(), "a file without answers");
+    let drafts = ["--prompts", input, "--draft-model", "nowhere"];
+    let message = fails(2, &[&line[..], &drafts].concat());
+    assert!(message.contains("--draft-model"), "{message}");
+    // The variable is for one prompt.
+    let files = ["--prompts", input, "--device", "abacus"];
+    let mut drafts = program(&[&line[..], &files].concat());
+    let run = drafts.env("IREE_LLM_DRAFT_MODEL", "nowhere").assert().code(1);
+    let message = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+    assert!(message.contains("abacus"), "{message}");
     let message = fails(1, &[&line[..], &["--prompts", input, "--stop", ""]].concat());
     assert!(message.contains("--stop"), "{message}");
     fails(2, &[&line[..], &["--prompts", input, "-p", "x"]].concat());

@@ -268,6 +268,46 @@ fn scalars_go_to_files_and_come_from_them() {
 }
 
 #[test]
+fn outputs_are_checked_before_the_call_and_one_that_fails_keeps_none_of_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new] = ["old", "new"].map(|name| path(&folder, name));
+    let [to_old, to_new] = [&old, &new].map(|path| format!("@{path}"));
+    std::fs::write(&old, "before").unwrap();
+    let kinds = module("kinds");
+    let inputs = ["-i", "3", "-i", "2.5", "-i", "2x2xi32=1", "-i", "7", "-i", "1"];
+    let outputs = |all: [&str; 5]| {
+        let flags = all.map(|spec| format!("--output={spec}"));
+        let flags: Vec<_> = inputs.into_iter().chain(flags.iter().map(String::as_str)).collect();
+        line(&kinds, "mixed", &flags).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let unchanged = || {
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "before");
+        assert!(!Path::new(&new).exists());
+    };
+    for wrong in ["wrong", "@/nowhere/file"] {
+        let line = outputs([&to_old, &to_new, wrong, "-", "-"]);
+        let message = fails(1, &line.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(message.contains(&wrong.replace('@', "")), "{message}");
+        unchanged();
+    }
+    // Of a call that fails nothing is written.
+    for to in [&to_old, &to_new] {
+        fails(1, &line(&kinds, "add", &["-i", "4xf32", "-i", "4xi32", "-o", to]));
+        unchanged();
+    }
+    if Path::new("/dev/full").exists() {
+        let line = outputs(["-", "@/dev/full", &to_old, &to_new, "-"]);
+        let run = program(&line.iter().map(String::as_str).collect::<Vec<_>>()).assert().code(1);
+        let output = run.get_output();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "EXEC @mixed\ni32=6\nf64=1\n");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.starts_with("error: result[1]: /dev/full"), "{message}");
+        assert_eq!(std::fs::read(&old).unwrap(), [2i32; 4].map(i32::to_ne_bytes).concat());
+        assert_eq!(std::fs::read(&new).unwrap(), 7i64.to_ne_bytes());
+    }
+}
+
+#[test]
 fn npy_keeps_types_that_numpy_has_no_name_for() {
     let folder = tempfile::tempdir().unwrap();
     let files: Vec<_> =
@@ -428,6 +468,9 @@ fn a_result_that_differs_fails() {
         assert!(text.contains(expected), "{text}");
     }
     assert!(differs(&["-e", "4xf32=3.00005", "--exact"]).contains("[FAILED]"));
+    let zero = ["-i", "4xf32=-0", "-i", "4xf32=-0", "-e", "4xf32=0"];
+    assert!(succeeds(&line(&kinds, "add", &zero)).contains("[SUCCESS]"));
+    program(&line(&kinds, "add", &[&zero[..], &["--exact"]].concat())).assert().code(1);
     assert!(differs(&["-e", "4xf32=3.1", "--atol", "0.01"]).contains("[FAILED]"));
     assert!(differs(&["-e", "5xf32=3"]).contains("it is 4xf32, and 5xf32 was expected"));
     let near = ["-i", "4xf32=1", "-i", "4xf32=2", "-e", "4xf32=3.1", "--atol", "0.2"];
@@ -466,8 +509,7 @@ fn what_is_wrong_says_which_input() {
     assert!(fails(1, &["run", "-m", &kinds, "--device", "nowhere"]).contains("nowhere"));
     let good = ["-i", "4xf32", "-i", "4xf32"];
     let output = [&good[..], &["-o", "file.npy"]].concat();
-    let run = program(&line(&kinds, "add", &output)).assert().code(1).get_output().stderr.clone();
-    assert!(String::from_utf8_lossy(&run).contains("give - (print)"));
+    assert!(fails(1, &line(&kinds, "add", &output)).contains("give - (print)"));
     fails(1, &line(&kinds, "add", &[&good[..], &["-o", "-", "-o", "-"]].concat()));
     for flags in [["--json", "-i=1"], ["--rtol=1", "-i=1"], ["--benchmark", "-o=-"]] {
         fails(2, &line(&kinds, "add", &flags));

@@ -30,7 +30,7 @@ pub struct Speculated {
     pub precision: String,
     /// Worker threads that were asked for; `None` is the engine's own choice.
     pub threads: Option<usize>,
-    /// Of each text.
+    /// Of each text and length of the answer.
     pub speculation: Vec<Measured>,
 }
 

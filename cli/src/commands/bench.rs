@@ -179,7 +179,11 @@ impl Args {
                 return Ok(ExitCode::SUCCESS);
             }
             (None, [precision]) => runs.push(measure(*precision)?),
-            (None, precisions) => (runs, code) = measured(precisions, in_own_process),
+            (None, precisions) => {
+                // The process that measures gets Ctrl-C too, and ends; what is measured is printed.
+                let _interruptible = interrupt::generating();
+                (runs, code) = measured(precisions, in_own_process);
+            }
         }
         if runs.is_empty() {
             return Ok(ExitCode::from(code));
@@ -279,17 +283,21 @@ impl Args {
             verifies_drafts,
             "{engine} on {device} verifies no drafts: there is nothing to measure"
         );
-        let tokens = self.generate.iter().copied().max().unwrap_or(0);
-        ensure!(tokens > 1, "nothing to measure: give -n at least 2");
-        let needed = speculation::PROMPT + tokens;
+        let counts: Vec<_> = self.generate.iter().copied().filter(|tokens| *tokens > 1).collect();
+        let most = counts.iter().max().context("nothing to measure: give -n at least 2")?;
+        let needed = speculation::PROMPT + most;
         ensure!(needed <= context, "{needed} tokens do not fit the context of {context}: lower -n");
-        let repetitions = self.repetitions as usize;
+        let (repetitions, warm_up) = (self.repetitions as usize, !self.no_warmup);
+        let mut speculation = Vec::new();
+        for tokens in counts {
+            speculation.extend(speculation::measure(session, tokens, repetitions, warm_up)?);
+        }
         Ok(Speculated {
             model: model.name,
             device,
             precision: precision.as_str().to_owned(),
             threads: self.place.threads(),
-            speculation: speculation::measure(session, tokens, repetitions, !self.no_warmup)?,
+            speculation,
         })
     }
 
@@ -443,6 +451,10 @@ fn measured<T>(
                 code = 1;
             }
         }
+        // This process alone may have got it.
+        if interrupt::stopped() {
+            return (runs, interrupt::EXIT);
+        }
     }
     (runs, code)
 }
@@ -455,7 +467,9 @@ fn in_own_process<T: DeserializeOwned>(precision: Precision) -> Result<Option<T>
     command.args(std::env::args_os().skip(1)).args(["--only", precision.as_str()]);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().context("cannot start this program again")?;
-    if output.status.code() == Some(interrupt::EXIT.into()) {
+    // One that was about to start dies of the signal itself.
+    let died = output.status.code().is_none() && interrupt::stopped();
+    if died || output.status.code() == Some(interrupt::EXIT.into()) {
         return Ok(None);
     }
     ensure!(output.status.success(), "measuring {} failed: see above", precision.as_str());

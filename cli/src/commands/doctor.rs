@@ -127,9 +127,7 @@ fn engine(compile: &CompileArgs) -> Vec<Check> {
                 false => Check::problem("compiler", found, "use the version of the runtime"),
             });
         }
-        Err(error) => {
-            checks.push(Check::problem("compiler", error.to_string(), crate::compiler::ADVICE))
-        }
+        Err((error, fix)) => checks.push(Check::problem("compiler", error.to_string(), fix)),
     }
     match iree_rt::Instance::get().and_then(|instance| instance.drivers()) {
         Ok(drivers) => {

@@ -1,7 +1,6 @@
 //! `iree-llm embed`: vectors of texts.
 
 use std::collections::HashMap;
-use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,8 +32,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// Texts, a vector for each
-    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    /// Texts, a vector for each; one that begins with `-` goes behind a `--`
+    #[arg(value_name = "TEXT")]
     texts: Vec<String>,
 
     /// File with a text on each line; `-` reads stdin
@@ -130,8 +129,7 @@ impl Args {
         let array = self.output.extension().is_some_and(|end| end == "npy");
         if let (true, Some(file)) = (array, &output) {
             // How many rows there are is written at the end, to the beginning.
-            let is_file = file.metadata()?.is_file();
-            ensure!(is_file, "{}: an array goes to a file", self.output.display());
+            ensure!(file.is_regular()?, "{}: an array goes to a file", self.output.display());
         }
         // Without any the output keeps what it has.
         let first = match texts.next(Duration::MAX)? {
@@ -149,14 +147,9 @@ impl Args {
         let batcher = Batcher::new(engine, &options)?;
         let written = || self.output.display().to_string();
         let vectors = match output {
-            None => Vectors::lines(io::stdout()),
-            Some(file) => {
-                output::empty(&file, &self.output)?;
-                match array {
-                    true => Vectors::array(file, width).with_context(written)?,
-                    false => Vectors::lines(file),
-                }
-            }
+            None => Vectors::lines(progress.stdout()),
+            Some(file) if array => Vectors::array(file.begin()?, width).with_context(written)?,
+            Some(file) => Vectors::lines(file.begin()?),
         };
         let mut embedding = Embedding {
             batcher,

@@ -55,7 +55,7 @@ pub struct Args {
     /// the flags "max_tokens", "temperature", "top_p", "top_k", "seed", "stop". The answers are
     /// JSON lines too, in the order in which they are done, with the "id" of the line, or its
     /// number
-    #[arg(long, value_name = "FILE", group = "input", conflicts_with = "echo")]
+    #[arg(long, value_name = "FILE", group = "input", conflicts_with_all = ["echo", "draft_model"])]
     prompts: Option<PathBuf>,
 
     /// Where the answers to --prompts go; `-` is stdout
@@ -96,7 +96,7 @@ pub struct Args {
     ignore_eos: bool,
 
     /// Print the prompt before what follows it
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     echo: bool,
 
     /// Print one JSON object at the end instead of the text as it comes; answers to --prompts are JSON
@@ -151,11 +151,6 @@ impl Args {
     /// Generates.
     pub fn run(self) -> Result<ExitCode> {
         let progress = Progress::new(self.quiet);
-        // Variables count like flags, so that a conflict between them is none of clap's.
-        ensure!(
-            !(self.echo && self.json),
-            "--echo: with --json (IREE_LLM_JSON) there is no text to print before"
-        );
         if let Some(prompts) = &self.prompts {
             return self.answer_prompts(prompts, &progress);
         }
@@ -272,23 +267,19 @@ impl Args {
         // A flag that is out of range is no mistake of every line.
         self.sampling.sampler()?;
         StopStrings::new(&self.stop).context("--stop")?;
-        let speculate = self.speculation.of_many()?;
         let lines = Lines::open(prompts)?;
         let output = output::open(&self.output, Some(prompts))?;
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, progress)?;
         let mut options = BatcherOptions::of(&engine);
         options.gap = Gap::Nothing;
-        options.speculate = speculate;
+        options.speculate = self.speculation.speculate.of_many();
         let batcher = Batcher::new(engine, &options)?;
         let name =
             if output.is_some() { self.output.display().to_string() } else { "stdout".into() };
         let mut output: Box<dyn Write> = match output {
-            None => Box::new(io::stdout()),
-            Some(file) => {
-                output::empty(&file, &self.output)?;
-                Box::new(file)
-            }
+            None => progress.stdout(),
+            Some(file) => Box::new(file.begin()?),
         };
         let window = options.scheduler.most_running;
         let output = Output { name, file: &mut *output };

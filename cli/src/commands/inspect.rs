@@ -33,7 +33,7 @@ What is wrong with a part of a model stands where that part would be, and the ex
 pub struct Args {
     /// A model (folder, .gguf file, name or Hugging Face id), a .safetensors file or a .vmfb file
     /// [default: smollm2 once it was pulled, else the small model in `models/`]
-    #[arg(value_name = "MODEL|FILE")]
+    #[arg(env = "IREE_LLM_MODEL", value_name = "MODEL|FILE")]
     what: Option<String>,
 
     /// List every tensor of a model

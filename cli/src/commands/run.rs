@@ -159,6 +159,7 @@ mod call {
 
     use super::*;
     use crate::run::compare::{Tolerance, difference};
+    use crate::run::files::Sink;
     use crate::run::parameters;
     use crate::run::timing::{self, Plan, Times};
     use crate::run::value::{self, HostValue};
@@ -197,6 +198,8 @@ mod call {
                 self.output.len(),
                 function.results().len()
             );
+            let sinks = self.output.iter().map(|spec| Sink::open(spec));
+            let sinks = sinks.collect::<Result<Vec<_>>>()?;
             let mut call = session.prepare(&function)?;
             for (index, input) in inputs.iter().enumerate() {
                 call.set(index, input.to_device(&device)?)?;
@@ -213,7 +216,7 @@ mod call {
                 .collect::<Result<Vec<_>>>()?;
             match expected {
                 Some(expected) => self.compare(&expected, &results),
-                None => self.print(&results),
+                None => self.print(&results, sinks),
             }
         }
 
@@ -240,26 +243,35 @@ mod call {
             }
         }
 
-        fn print(&self, results: &[HostValue]) -> Result<ExitCode> {
-            let mut text = String::new();
+        /// Prints `results`, or gives them to their `sinks`, also those behind one that cannot be written.
+        fn print(&self, results: &[HostValue], sinks: Vec<Sink>) -> Result<ExitCode> {
+            let (mut text, mut code) = (String::new(), ExitCode::SUCCESS);
+            let mut sinks = sinks.into_iter();
             for (index, result) in results.iter().enumerate() {
-                text += &match self.output.get(index) {
-                    Some(spec) => result.write(spec, self.max_elements)?,
-                    None => format!("result[{index}]: {}\n", result.text(self.max_elements)?),
+                let printed = match sinks.next() {
+                    Some(sink) => result.write(sink, self.max_elements),
+                    None => result
+                        .text(self.max_elements)
+                        .map(|text| format!("result[{index}]: {text}\n")),
                 };
+                match printed {
+                    Ok(printed) => text += &printed,
+                    Err(error) => {
+                        crate::report_error(&error.context(format!("result[{index}]")));
+                        code = ExitCode::FAILURE;
+                    }
+                }
             }
             io::stdout().write_all(text.as_bytes())?;
-            Ok(ExitCode::SUCCESS)
+            Ok(code)
         }
 
         fn compare(&self, expected: &[HostValue], results: &[HostValue]) -> Result<ExitCode> {
-            let tolerance = match self.exact {
-                true => Tolerance::EXACT,
-                false => Tolerance { absolute: self.atol, relative: self.rtol },
-            };
+            let tolerance = Tolerance { absolute: self.atol, relative: self.rtol };
+            let tolerance = (!self.exact).then_some(&tolerance);
             let mut text = String::new();
             for (index, (expected, result)) in expected.iter().zip(results).enumerate() {
-                let found = difference(index, expected, result, &tolerance, self.max_elements)?;
+                let found = difference(index, expected, result, tolerance, self.max_elements)?;
                 text += &found.unwrap_or_default();
             }
             let matched = text.is_empty();

@@ -27,9 +27,10 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         use std::io::Write;
 
-        use anyhow::Context;
+        use anyhow::anyhow;
 
-        let compiler = self.compile.compiler().context(crate::compiler::ADVICE)?;
+        let compiler = self.compile.compiler();
+        let compiler = compiler.map_err(|(error, fix)| anyhow!("{error}\n{fix}"))?;
         let sum = crate::selftest::add(&compiler, &self.device)?;
         let sum: Vec<_> = sum.iter().map(f32::to_string).collect();
         writeln!(std::io::stdout(), "[{}]", sum.join(", "))?;

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use xla_session::batching::{BatcherOptions, Gap, Speculate};
+use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
 use xla_session::{Batcher, Event, KvShare};
 
@@ -31,6 +32,7 @@ use crate::model_source::{self, ModelArgs};
 use crate::otlp::{self, Exporter};
 use crate::progress::Progress;
 use crate::sentence_transformers::Said;
+use crate::speculation::Drafts;
 
 /// Serve models by HTTP, to OpenAI's clients and others
 #[derive(Debug, clap::Args)]
@@ -102,10 +104,11 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=60_000))]
     token_gap: u32,
 
-    /// Guess the next tokens from the text so far and verify them in one step, where few requests run and as
-    /// long as that takes less time; tokens are the same
-    #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off", default_value = "auto")]
-    speculate: Guesses,
+    /// Guess the next tokens from the text so far and verify them in one step, where few requests run; tokens are
+    /// the same. auto: as many as pay, none where that takes longer. off: none. N: so many each time
+    #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off|N", default_value = "auto",
+          value_parser = Drafts::from_str)]
+    speculate: Drafts,
 
     /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]; where layers keep
     /// states of sequences (Qwen3.5), a quarter of it is for these, and half of them bound how many requests run
@@ -162,12 +165,6 @@ enum Log {
     Error,
     Warn,
     Info,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Guesses {
-    Auto,
-    Off,
 }
 
 const EXAMPLES: &str = "\
@@ -353,10 +350,7 @@ impl Args {
         let mut options = BatcherOptions::of(&engine);
         options.scheduler.most_running = running;
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
-        options.speculate = match self.speculate {
-            Guesses::Auto => Speculate::Auto,
-            Guesses::Off => Speculate::Off,
-        };
+        options.speculate = self.speculate.of_many();
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;

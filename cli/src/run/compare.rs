@@ -16,9 +16,6 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    /// None at all.
-    pub const EXACT: Self = Self { absolute: Some(0.0), relative: 0.0 };
-
     fn allows(&self, element_type: ElementType, actual: f64, expected: f64) -> bool {
         let absolute = self.absolute.unwrap_or(match element_type {
             ElementType::F16 => 1e-3,
@@ -32,7 +29,8 @@ impl Tolerance {
     }
 }
 
-/// What is different of result `index`, in the words of `iree-run-module`; `None` when nothing is.
+/// What is different of result `index`, in the words of `iree-run-module`; `None` when nothing is. Without a
+/// `tolerance` bits are compared.
 ///
 /// # Errors
 ///
@@ -41,7 +39,7 @@ pub fn difference(
     index: usize,
     expected: &HostValue,
     actual: &HostValue,
-    tolerance: &Tolerance,
+    tolerance: Option<&Tolerance>,
     max: usize,
 ) -> Result<Option<String>> {
     use HostValue::{Buffer, Ignored, Null, Scalar, Tensor};
@@ -72,14 +70,18 @@ pub fn difference(
     )))
 }
 
-fn first_difference(expected: &Literal, actual: &Literal, tolerance: &Tolerance) -> Option<usize> {
+fn first_difference(
+    expected: &Literal,
+    actual: &Literal,
+    tolerance: Option<&Tolerance>,
+) -> Option<usize> {
     let ty = expected.element_type();
     let size = ty.size().max(1);
     let mut pairs = expected.bytes().chunks(size).zip(actual.bytes().chunks(size));
     pairs.position(|(expected, actual)| {
         expected != actual
-            && match (number(ty, expected), number(ty, actual)) {
-                (Some(expected), Some(actual)) => !tolerance.allows(ty, actual, expected),
+            && match (tolerance, number(ty, expected), number(ty, actual)) {
+                (Some(it), Some(expected), Some(actual)) => !it.allows(ty, actual, expected),
                 _ => true,
             }
     })
@@ -100,9 +102,9 @@ fn number(ty: ElementType, bytes: &[u8]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const DEFAULT: Tolerance = Tolerance { absolute: None, relative: 1e-5 };
+    const DEFAULT: Option<&Tolerance> = Some(&Tolerance { absolute: None, relative: 1e-5 });
 
-    fn found(expected: &str, actual: &str, tolerance: &Tolerance) -> Option<String> {
+    fn found(expected: &str, actual: &str, tolerance: Option<&Tolerance>) -> Option<String> {
         let tensor = |text: &str| HostValue::Tensor(text.parse().unwrap());
         difference(3, &tensor(expected), &tensor(actual), tolerance, 9).unwrap()
     }
@@ -118,7 +120,7 @@ mod tests {
             ("2xf32=nan inf", "2xf32=nan inf"),
             ("2xi32=1 2", "2xi32=1 2"),
         ] {
-            assert_eq!(found(expected, actual, &DEFAULT), None, "{expected} {actual}");
+            assert_eq!(found(expected, actual, DEFAULT), None, "{expected} {actual}");
         }
         for (expected, actual) in [
             ("f32=1", "f32=1.001"),
@@ -128,27 +130,38 @@ mod tests {
             ("i32=1", "i32=2"),
             ("f16=1", "f16=1.01"),
         ] {
-            assert!(found(expected, actual, &DEFAULT).is_some(), "{expected} {actual}");
+            assert!(found(expected, actual, DEFAULT).is_some(), "{expected} {actual}");
         }
-        assert!(found("f32=1", "f32=1.00005", &Tolerance::EXACT).is_some());
-        assert!(found("f32=0", "f32=-0", &Tolerance::EXACT).is_none());
-        assert!(
-            found("f32=1", "f32=2", &Tolerance { absolute: Some(1.0), relative: 0.0 }).is_none()
-        );
+        let wide = Tolerance { absolute: Some(1.0), relative: 0.0 };
+        assert!(found("f32=1", "f32=2", Some(&wide)).is_none());
+    }
+
+    #[test]
+    fn without_a_tolerance_bits_are_the_same() {
+        assert!(found("3xf32=1 nan -0", "3xf32=1 nan -0", None).is_none());
+        assert!(found("f32=1", "f32=1.00005", None).is_some());
+        assert!(found("f32=0", "f32=-0", None).is_some());
+        let nan = |bits: u32| {
+            let bytes = bits.to_ne_bytes().to_vec();
+            HostValue::Tensor(Literal::new(Vec::new(), ElementType::F32, bytes).unwrap())
+        };
+        let (one, other) = (nan(0x7fc0_0000), nan(0x7fc0_0001));
+        assert!(difference(0, &one, &other, None, 9).unwrap().is_some());
+        assert!(difference(0, &one, &other, DEFAULT, 9).unwrap().is_none());
     }
 
     #[test]
     fn the_first_difference_is_shown() {
         assert_eq!(
-            found("2x2xi8=1 2 3 4", "2x2xi8=1 2 0 0", &DEFAULT).unwrap(),
+            found("2x2xi8=1 2 3 4", "2x2xi8=1 2 0 0", DEFAULT).unwrap(),
             "[FAILED] result[3]: element at index 2 (0) does not match the expected (3)\n  \
              expected:\n2x2xi8=[1 2][3 4]\n  actual:\n2x2xi8=[1 2][0 0]\n"
         );
-        let shape = found("2xi8=1", "3xi8=1", &DEFAULT).unwrap();
+        let shape = found("2xi8=1", "3xi8=1", DEFAULT).unwrap();
         assert!(shape.contains("it is 3xi8, and 2xi8 was expected"), "{shape}");
-        let kind = difference(0, &HostValue::Null, &HostValue::Opaque, &DEFAULT, 9).unwrap();
+        let kind = difference(0, &HostValue::Null, &HostValue::Opaque, DEFAULT, 9).unwrap();
         assert!(kind.unwrap().contains("another kind"));
-        let any = difference(0, &HostValue::Ignored, &HostValue::Opaque, &DEFAULT, 9).unwrap();
+        let any = difference(0, &HostValue::Ignored, &HostValue::Opaque, DEFAULT, 9).unwrap();
         assert_eq!(any, None);
     }
 }

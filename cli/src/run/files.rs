@@ -1,10 +1,12 @@
 //! Files that arguments come from and results go to.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 
 use anyhow::{Context, Result, ensure};
+
+use crate::output::Waiting;
 
 /// Files being read: several arguments may come from one, one after the other.
 #[derive(Debug, Default)]
@@ -47,24 +49,28 @@ impl Files {
     }
 }
 
-/// A file being written.
+/// What becomes of a result.
 #[derive(Debug)]
-pub struct Sink {
-    path: String,
-    file: BufWriter<File>,
+pub enum Sink {
+    /// It is printed.
+    Print,
+    /// Nothing.
+    Ignore,
+    /// It goes to a file: an array where the name ends in `.npy`, else its bytes.
+    File { path: String, file: Waiting },
 }
 
 impl Sink {
-    /// What the text of an `--output` names: `@FILE` made anew, `+FILE` gone on with; `None` for
-    /// `-` (printed) and nothing (ignored).
+    /// What the text of an `--output` names: `@FILE` made anew, `+FILE` gone on with, `-` (printed) or
+    /// nothing (ignored).
     ///
     /// # Errors
     ///
     /// The file's, or the text says something else.
-    pub fn open(spec: &str) -> Result<Option<Self>> {
+    pub fn open(spec: &str) -> Result<Self> {
         let (append, path) = match spec.split_at_checked(1) {
-            None => return Ok(None),
-            Some(("-", "")) => return Ok(None),
+            None => return Ok(Self::Ignore),
+            Some(("-", "")) => return Ok(Self::Print),
             Some(("@", path)) => (false, path),
             Some(("+", path)) => (true, path),
             _ => anyhow::bail!(
@@ -72,33 +78,7 @@ impl Sink {
                  bytes, or +FILE to append"
             ),
         };
-        let mut options = OpenOptions::new();
-        options.create(true).write(true).append(append).truncate(!append);
-        let file = options.open(path).with_context(|| path.to_owned())?;
-        Ok(Some(Self { path: path.to_owned(), file: BufWriter::new(file) }))
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// Writes what is still in memory.
-    ///
-    /// # Errors
-    ///
-    /// The file's.
-    pub fn finish(mut self) -> Result<()> {
-        self.file.flush().with_context(|| self.path.clone())
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        let file = Waiting::open(path.as_ref(), append)?;
+        Ok(Self::File { path: path.to_owned(), file })
     }
 }

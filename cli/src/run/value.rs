@@ -207,27 +207,28 @@ impl HostValue {
         })
     }
 
-    /// Does with it what the text of an `--output` says; what is to be printed is returned.
+    /// Gives it to `sink`; what is to be printed is returned.
     ///
     /// # Errors
     ///
-    /// Those of the file, or the text says nothing known.
-    pub fn write(&self, spec: &str, max: usize) -> Result<String> {
-        let literal = match self {
-            Self::Tensor(literal) | Self::Scalar(literal) | Self::Buffer(literal) => Some(literal),
-            Self::Null | Self::Ignored | Self::Opaque => None,
+    /// Those of the file, or there is nothing to write to one.
+    pub fn write(&self, sink: Sink, max: usize) -> Result<String> {
+        let (path, file) = match sink {
+            Sink::Print => return Ok(self.text(max)? + "\n"),
+            Sink::Ignore => return Ok(String::new()),
+            Sink::File { path, file } => (path, file),
         };
-        let Some(mut sink) = Sink::open(spec)? else {
-            return Ok(if spec == "-" { self.text(max)? + "\n" } else { String::new() });
+        let (Self::Tensor(literal) | Self::Scalar(literal) | Self::Buffer(literal)) = self else {
+            bail!("{path}: the result has no bytes to write");
         };
-        let literal = literal.context("the result has no bytes to write")?;
-        let path = sink.path().to_owned();
-        if path.ends_with(".npy") {
-            literal.write_npy(&mut sink).context(path)?
+        let mut array = Vec::new();
+        let bytes = if path.ends_with(".npy") {
+            literal.write_npy(&mut array).with_context(|| path.clone())?;
+            &array[..]
         } else {
-            sink.write_all(literal.bytes()).context(path)?
-        }
-        sink.finish()?;
+            literal.bytes()
+        };
+        file.begin()?.write_all(bytes).context(path)?;
         Ok(String::new())
     }
 }
