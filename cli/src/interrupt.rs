@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, Result};
 
+/// The number of the signal that is Ctrl-C, everywhere.
+#[cfg(unix)]
+pub const SIGINT: i32 = 2;
 /// The conventional exit code after an interrupt.
 pub const EXIT: u8 = 130;
 

@@ -15,7 +15,10 @@ pub fn parse<T: Parser>(line: &[OsString]) -> Result<T, Error> {
     let mut command = T::command();
     // Help is about all of them.
     if let Ok(said) = said {
-        let outdone = outdone(&command, &said);
+        // Groups are known once it is built.
+        let mut built = command.clone();
+        built.build();
+        let outdone = outdone(&built, &said);
         command = without(command, &|arg| is_empty(arg) || outdone.contains(arg.get_id()));
     }
     let matches = command.try_get_matches_from_mut(line)?;

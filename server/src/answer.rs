@@ -285,15 +285,13 @@ impl Answers {
             Ok::<_, Problem>(Token { id, shown: text.len(), likelihood })
         };
         let next = match event {
-            Event::Begun { tokens } => {
+            Event::Begun { tokens, likely } => {
                 let first = choice.before.len().saturating_sub(tokens.len());
                 let pieces = tokens.into_iter().enumerate().map(|(at, (id, text))| {
-                    let token = Token::without_likelihood(
-                        &self.model,
-                        &choice.before[..first + at],
-                        id,
-                        text.len(),
-                    )?;
+                    let before = &choice.before[..first + at];
+                    let written = || TokenLikelihood::unknown(&self.model, before, id);
+                    let likelihood = likely.then(written).transpose()?;
+                    let token = Token { id, shown: text.len(), likelihood };
                     Ok::<_, Problem>((text, token))
                 });
                 Next::Begun(pieces.collect::<Result<_, _>>()?)
@@ -389,27 +387,14 @@ fn prompt_tokens(
     prompt: &[u32],
     likelihoods: &[Likelihood],
 ) -> Result<Vec<Token>, Problem> {
-    let first = Token::without_likelihood(model, &[], prompt[0], 0)?;
+    let likelihood = Some(TokenLikelihood::unknown(model, &[], prompt[0])?);
+    let first = Token { id: prompt[0], shown: 0, likelihood };
     let rest = likelihoods.iter().enumerate().map(|(at, it)| {
         let (before, id) = (&prompt[..=at], prompt[at + 1]);
         let likelihood = Some(TokenLikelihood::new(model, before, id, it)?);
         Ok(Token { id, shown: 0, likelihood })
     });
     std::iter::once(Ok(first)).chain(rest).collect()
-}
-
-impl Token {
-    /// One whose text is known, and not how likely it was.
-    fn without_likelihood(
-        model: &Model,
-        before: &[u32],
-        id: u32,
-        shown: usize,
-    ) -> Result<Self, Problem> {
-        let (text, is_special) = text_of(model, before, id)?;
-        let likelihood = TokenLikelihood { text, is_special, logprob: None, top: Vec::new() };
-        Ok(Self { id, shown, likelihood: Some(likelihood) })
-    }
 }
 
 /// The text of the token `id` behind those `before` it, and whether it is a special one, which is written out.
@@ -419,14 +404,20 @@ fn text_of(model: &Model, before: &[u32], id: u32) -> Result<(String, bool), Pro
     }
     let text = || {
         let mut detokenizer = model.tokenizer.detokenizer(before);
-        let text = detokenizer.push(id)?;
-        if text.is_empty() { detokenizer.finish() } else { Ok(text) }
+        // One may end a character and begin the next.
+        Ok(detokenizer.push(id)? + &detokenizer.finish()?)
     };
     let text = text().map_err(|error: text::Error| Problem::internal(error.to_string()))?;
     Ok((text, false))
 }
 
 impl TokenLikelihood {
+    /// Nobody knows how likely it was.
+    fn unknown(model: &Model, before: &[u32], id: u32) -> Result<Self, Problem> {
+        let (text, is_special) = text_of(model, before, id)?;
+        Ok(Self { text, is_special, logprob: None, top: Vec::new() })
+    }
+
     fn new(
         model: &Model,
         before: &[u32],

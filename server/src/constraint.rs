@@ -269,12 +269,21 @@ const FRAMES: usize = 32 << 10;
 /// Most of them.
 const MOST_NESTED: usize = 1 << 14;
 
-/// How deep `grammar` is at most: as many as it has of what begins a rule, a property, or a bracket.
+/// How deep `grammar` is at most: as many as it has of what may be within another.
 fn nested_at_most(grammar: &TopLevelGrammar) -> usize {
-    let begins = |text: &str| text.bytes().filter(|it| b":([{".contains(it)).count();
+    fn of_schema(schema: &Value) -> usize {
+        match schema {
+            Value::Object(fields) => {
+                1 + fields.len() + fields.values().map(of_schema).sum::<usize>()
+            }
+            Value::Array(items) => 1 + items.iter().map(of_schema).sum::<usize>(),
+            _ => 0,
+        }
+    }
+    // Each rule has one of these, and so has a schema in it.
+    let of_lark = |text: &str| text.bytes().filter(|it| b":([{".contains(it)).count();
     let grammars = grammar.grammars.iter().map(|it| {
-        let schema = it.json_schema.as_ref().map_or(0, |it| begins(&it.to_string()));
-        schema + it.lark_grammar.as_deref().map_or(0, begins)
+        it.json_schema.as_ref().map_or(0, of_schema) + it.lark_grammar.as_deref().map_or(0, of_lark)
     });
     grammars.sum()
 }
@@ -558,6 +567,8 @@ pub(crate) mod tests {
             let _ = batching::Constraint::restrict(&mut constraint, &mut vec![0.0; 257]);
             assert!(failure.get().is_none());
         }
+        let flat = json!({"enum": vec!["a (b): [c]"; 100_000]});
+        assert_eq!(nested_at_most(&TopLevelGrammar::from_json_schema(flat)), 3);
         for grammar in chains(2 * MOST_NESTED) {
             let Err(problem) = start(grammar) else { panic!("it has begun") };
             assert!(problem.json().to_string().contains("of at most 16384"), "{}", problem.json());

@@ -52,8 +52,8 @@ pub(crate) struct Submission {
 /// What comes of a request.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The tokens that it begins with, and the text that each made certain.
-    Begun { tokens: Vec<(u32, String)> },
+    /// The tokens that it begins with, and the text that each made certain; whether it is asked how likely tokens are.
+    Begun { tokens: Vec<(u32, String)>, likely: bool },
     /// One more token, and the text that is certain now: often none.
     Token { id: u32, text: String, likelihood: Option<Likelihood> },
     /// The end, the text that had been held back, and the stop string that was found.
@@ -159,6 +159,7 @@ impl<'a> Worker<'a> {
         for (index, asked) in requests.into_iter().enumerate() {
             let Asked { mut request, stops, shown, failure: unkept, timeout } = asked;
             let prompt_tokens = request.prompt.len() as u64;
+            let likely = request.likelihood.is_some();
             let detokenizer = self.tokenizer.detokenizer(&request.prompt).showing(shown);
             let mut stream = TextStream::new(detokenizer, stops);
             let begun = begin(&mut request, &mut stream);
@@ -187,7 +188,7 @@ impl<'a> Worker<'a> {
                         _place: places.split(1).expect("a place for each"),
                     };
                     if !tokens.is_empty() {
-                        job.send(Event::Begun { tokens });
+                        job.send(Event::Begun { tokens, likely });
                     }
                     self.jobs.insert(id, job);
                 }

@@ -1,6 +1,8 @@
 //! `iree-llm bench`: how fast a model runs here.
 
 use std::io::Write;
+#[cfg(unix)]
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::str::FromStr;
@@ -172,6 +174,9 @@ impl Args {
         tables: impl Fn(&[T]) -> String,
     ) -> Result<ExitCode> {
         let (mut runs, mut code) = (Vec::new(), 0);
+        // A process that measures gets Ctrl-C too, and ends; what is measured is printed.
+        let several = self.only.is_none() && self.precision.len() > 1;
+        let _interruptible = several.then(interrupt::generating);
         match (self.only, &self.precision[..]) {
             (Some(precision), _) => {
                 let run = measure(precision)?;
@@ -179,11 +184,7 @@ impl Args {
                 return Ok(ExitCode::SUCCESS);
             }
             (None, [precision]) => runs.push(measure(*precision)?),
-            (None, precisions) => {
-                // The process that measures gets Ctrl-C too, and ends; what is measured is printed.
-                let _interruptible = interrupt::generating();
-                (runs, code) = measured(precisions, in_own_process);
-            }
+            (None, precisions) => (runs, code) = measured(precisions, in_own_process),
         }
         if runs.is_empty() {
             return Ok(ExitCode::from(code));
@@ -468,7 +469,10 @@ fn in_own_process<T: DeserializeOwned>(precision: Precision) -> Result<Option<T>
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().context("cannot start this program again")?;
     // One that was about to start dies of the signal itself.
-    let died = output.status.code().is_none() && interrupt::stopped();
+    #[cfg(unix)]
+    let died = output.status.signal() == Some(interrupt::SIGINT);
+    #[cfg(not(unix))]
+    let died = false;
     if died || output.status.code() == Some(interrupt::EXIT.into()) {
         return Ok(None);
     }

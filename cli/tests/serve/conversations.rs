@@ -205,6 +205,10 @@ fn messages_are_answered_as_anthropic_has_them() {
     parted.insert(2, json!({"role": "assistant", "content": [block]}));
     let counted = server.post("/v1/messages/count_tokens", &parts).json();
     assert_eq!(counted["input_tokens"], count["input_tokens"]);
+    // Words behind a call are an answer to go on with.
+    let words = json!({"messages": [{"role": "user", "content": "Is it warm?"},
+        {"role": "assistant", "content": [block]}, {"role": "assistant", "content": "It"}]});
+    assert_eq!(server.post("/v1/messages/count_tokens", &words).status, 200);
 
     let [mut failed, mut same] = [request, same];
     failed["messages"][2]["content"][0]["is_error"] = true.into();

@@ -208,7 +208,12 @@ fn system_prompt(content: &Value) -> Result<String, Problem> {
 /// Adds a message of the user's or the assistant's, or what it says to the one before it, if that is of the same: many
 /// templates take them by turns alone.
 fn push(mut message: Map<String, Value>, messages: &mut Vec<Map<String, Value>>) {
-    let Some(last) = messages.last_mut().filter(|last| last["role"] == message["role"]) else {
+    // Words behind a call are not before it.
+    let joins = |last: &&mut Map<String, Value>| {
+        last["role"] == message["role"]
+            && (message["content"] == "" || !last.contains_key("tool_calls"))
+    };
+    let Some(last) = messages.last_mut().filter(joins) else {
         messages.push(message);
         return;
     };

@@ -261,6 +261,38 @@ fn a_damaged_page_and_those_behind_it_are_computed_again() {
     assert_eq!(kept, [0, 64, 128, 192]);
 }
 
+/// Also where the ones behind it are found, and its own is in memory.
+#[test]
+fn a_page_that_has_gone_missing_is_kept_again() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let model = open(&fixture, |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = prompt(&fixture);
+    let mut first = engine(&model, Some(folder.path()), 8);
+    let mut sequence = first.sequence();
+    logits(&mut first, &mut sequence, &prompt[..PAGE], PAGE);
+    drop((sequence, first));
+    let of_first = files(folder.path());
+    found(&model, folder.path(), &prompt[..2 * PAGE]);
+    let all = files(folder.path());
+    let of_second: Vec<_> = all.iter().filter(|it| !of_first.contains(it)).collect();
+    assert_eq!((of_first.len(), of_second.len()), (1, 1));
+    found(&model, folder.path(), prompt);
+    assert_eq!(files(folder.path()).len(), 4);
+
+    let mut second = engine(&model, Some(folder.path()), 8);
+    let mut sequence = second.sequence();
+    assert_eq!(second.resume(&mut sequence, &prompt[..2 * PAGE + 1]).unwrap(), 2 * PAGE);
+    drop(sequence);
+    std::fs::remove_file(of_second[0]).unwrap();
+    let mut sequence = second.sequence();
+    assert_eq!(second.resume(&mut sequence, prompt).unwrap(), 4 * PAGE);
+    assert_eq!(files(folder.path()).len(), 3);
+    logits(&mut second, &mut sequence, prompt, 256);
+    drop((sequence, second));
+    assert!(of_second[0].exists());
+}
+
 #[test]
 fn a_sequence_keeps_what_it_has_and_takes_what_there_is_room_for() {
     let fixture = fixtures::named("llama-mha-f32");
