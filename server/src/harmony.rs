@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::constraint::{Form, PART, Special, mark, quoted};
+use crate::form::{Form, PART, Special, mark, quoted};
 
 /// A text without marks, to its end.
 pub(crate) const TEXT: &str = "TEXT";

@@ -21,6 +21,7 @@ mod body;
 mod constraint;
 mod error;
 mod fields;
+mod form;
 mod harmony;
 mod past;
 mod sampling;

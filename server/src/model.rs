@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use xla_session::{Batcher, Pooling};
 
 use crate::Problem;
-use crate::constraint::Forms;
+use crate::form::Forms;
 use crate::metrics::Numbers;
 use crate::worker::{Asked, Command, Event, Submission, Worker};
 

@@ -13,8 +13,9 @@ use text::{AnswerStyle, StopStrings, Thoughts};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
-use crate::constraint::{Constraint, Form};
+use crate::constraint::Constraint;
 use crate::fields::Fields;
+use crate::form::Form;
 use crate::harmony;
 use crate::server::blocking;
 use crate::thinks::Thinks;

@@ -2,7 +2,7 @@
 
 use text::Thoughts;
 
-use crate::constraint::{Form, PART, Special, mark, pattern};
+use crate::form::{Form, PART, Special, mark, pattern};
 
 /// Whether an answer begins with thoughts, and what these stand between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use text::AnswerStyle;
 
 use crate::Problem;
-use crate::constraint::{Form, Forms};
 use crate::fields::Fields;
+use crate::form::{Form, Forms};
 use crate::server::unique_id;
 
 /// Whose form that of calls is.

@@ -336,7 +336,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The text that the answer to `request` begins with, as far as it is certain.
+/// The tokens that the answer to `request` begins with, and the text that each made certain.
 fn begin(
     request: &mut Request,
     stream: &mut TextStream<'_>,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::NO_THREADS;
-use crate::constraint::Form;
 use crate::conversation::{Conversation, Effort, join_system, said, texts};
 use crate::fields::Fields;
+use crate::form::Form;
 use crate::server::Shared;
 use crate::tools::Tools;
 use crate::{Model, Problem};

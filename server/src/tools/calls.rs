@@ -5,7 +5,7 @@ use std::fmt::Write;
 use text::{AnswerStyle, CallMarks, Calls, Keys, NameMarks};
 
 use super::{Tool, literals, one_by_one};
-use crate::constraint::{Special, mark, quoted};
+use crate::form::{Special, mark, quoted};
 use crate::harmony;
 
 /// How calls stand in an answer: expressions of a grammar, and the rules of `call`.

@@ -7,7 +7,7 @@ use text::{AnswerStyle, Thoughts};
 
 use super::calls::Written;
 use super::{FIELD, Tool, Tools};
-use crate::constraint::{Form, PART, Special, pattern};
+use crate::form::{Form, PART, Special, pattern};
 use crate::thinks::Thinks;
 use crate::{Model, harmony};
 

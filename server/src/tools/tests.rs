@@ -2,7 +2,7 @@ use llguidance::api::TopLevelGrammar;
 use text::THINK;
 
 use super::*;
-use crate::constraint::tests::{accepts, special};
+use crate::form::tests::{accepts, special};
 use crate::harmony;
 use crate::thinks::Thinks;
 

@@ -268,10 +268,7 @@ fn a_page_that_has_gone_missing_is_kept_again() {
     let model = open(&fixture, |_| ());
     let folder = tempfile::tempdir().unwrap();
     let prompt = prompt(&fixture);
-    let mut first = engine(&model, Some(folder.path()), 8);
-    let mut sequence = first.sequence();
-    logits(&mut first, &mut sequence, &prompt[..PAGE], PAGE);
-    drop((sequence, first));
+    found(&model, folder.path(), &prompt[..PAGE]);
     let of_first = files(folder.path());
     found(&model, folder.path(), &prompt[..2 * PAGE]);
     let all = files(folder.path());
