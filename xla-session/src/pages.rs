@@ -163,6 +163,11 @@ impl PagePool {
         self.lock().available_states()
     }
 
+    /// Whether pages are found again by what they hold.
+    pub fn has_prefix_cache(&self) -> bool {
+        self.lock().has_prefix_cache()
+    }
+
     /// What the prefix cache holds of `prompt`; at least its last token is left to be run.
     pub fn cached_prefix(&self, prompt: &[u32]) -> CachedPrefix {
         let pool = self.lock();

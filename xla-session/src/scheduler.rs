@@ -11,7 +11,8 @@
 //!    tokens of a stream is the time of a step of known size.
 //!    One whose beginning lies elsewhere (files) has no part in this until it is brought in, a piece before each
 //!    step.
-//! 3. Waiting requests start in the order of their ranks, as long as there are pages for the prompt
+//! 3. Waiting requests start in the order of their ranks, before prompts that run already where they rank before
+//!    these, as long as there are pages for the prompt
 //!    and one more. None overtakes: while the first does not fit, none does. One whose next page a
 //!    running request is about to fill waits for that, a step or few, and finds it in the prefix
 //!    cache: of requests that come at once and begin alike, the first computes what is common.
@@ -95,8 +96,9 @@ pub trait Pages {
     fn needed(&self, request: RequestId, rows: usize) -> usize;
 
     /// What `request` may leave out of `tokens`, for the prefix cache holds it
-    /// ([`PagePool::cached_prefix`](crate::pages::PagePool::cached_prefix)).
-    fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> CachedPrefix;
+    /// ([`PagePool::cached_prefix`](crate::pages::PagePool::cached_prefix)); `None` where it runs all of them
+    /// whatever others have run.
+    fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> Option<CachedPrefix>;
 
     /// Makes a sequence for `request`, with what the prefix cache holds of `tokens`
     /// ([`PageTable::resume`](crate::pages::PageTable::resume)).

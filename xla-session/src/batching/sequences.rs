@@ -59,11 +59,10 @@ impl Pages for Sequences<'_> {
         sequence.map_or(0, |it: &Sequence| it.pages_needed(rows))
     }
 
-    fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> CachedPrefix {
-        match self.resumes(request) {
-            true => self.engine.pages().cached_prefix(tokens),
-            false => CachedPrefix { tokens: 0, idle: 0 },
-        }
+    fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> Option<CachedPrefix> {
+        let pages = self.engine.pages();
+        let resumes = pages.has_prefix_cache() && self.resumes(request);
+        resumes.then(|| pages.cached_prefix(tokens))
     }
 
     fn start(&mut self, request: RequestId, tokens: &[u32]) -> Held {

@@ -102,6 +102,10 @@ impl Pool {
         }
     }
 
+    pub fn has_prefix_cache(&self) -> bool {
+        self.published.is_some()
+    }
+
     /// With as many states.
     pub fn with_states(mut self, states: usize) -> Self {
         let count = u32::try_from(states).expect("the number of states fits a u32");

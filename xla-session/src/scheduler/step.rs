@@ -82,13 +82,12 @@ impl Scheduler {
         let room = beside.min(self.options.rows - draft.rows());
         let mut rows = room - self.drafted().min(room / 2);
         for rank in self.running_where(|it| !it.decodes() && !it.fetches) {
+            rows -= self.admit(rows, Some(rank), pages, &mut draft);
             if rows > 0 {
                 rows -= self.plan_run(rank, rows, pages, &mut draft);
             }
         }
-        if draft.preempted.is_empty() {
-            self.admit(rows, pages, &mut draft);
-        }
+        self.admit(rows, None, pages, &mut draft);
         self.plan_drafts(&decoding, beside, pages, &mut draft);
         if !draft.runs.is_empty() {
             self.steps += 1;
@@ -143,19 +142,35 @@ impl Scheduler {
         self.preemptions += 1;
     }
 
-    /// Starts waiting requests in `rows` rows, as long as the first of them fits beside all that
-    /// the running ones need for the tokens they have, and none of these computes what it begins
-    /// with.
-    fn admit(&mut self, mut rows: usize, pages: &mut impl Pages, draft: &mut Draft) {
-        while rows > 0 && self.running.len() < self.options.most_running {
-            let Some((&rank, tracked)) = self.waiting.first_key_value() else { return };
-            let cached = pages.cached_prefix(tracked.id, &tracked.tokens);
-            if self.computes_next_page(&tracked.tokens, cached.tokens, pages.has_states()) {
-                return;
+    /// Starts waiting requests that rank before `before` in `rows` rows, as long as nobody was preempted, the first of
+    /// them fits beside all that the running ones need for the tokens they have, and none of these computes what it
+    /// begins with. Returns the number of rows.
+    fn admit(
+        &mut self,
+        rows: usize,
+        before: Option<Rank>,
+        pages: &mut impl Pages,
+        draft: &mut Draft,
+    ) -> usize {
+        let mut used = 0;
+        while used < rows
+            && draft.preempted.is_empty()
+            && self.running.len() < self.options.most_running
+        {
+            let Some((&rank, tracked)) = self.waiting.first_key_value() else { break };
+            if before.is_some_and(|before| before < rank) {
+                break;
             }
+            let cached = pages.cached_prefix(tracked.id, &tracked.tokens);
+            if cached.is_some_and(|cached| {
+                self.computes_next_page(&tracked.tokens, cached.tokens, pages.has_states())
+            }) {
+                break;
+            }
+            let cached = cached.unwrap_or_default();
             let needed = tracked.pages_to_start() - cached.tokens / KV_BLOCK + cached.idle;
             if needed + self.promised(pages) > pages.available() {
-                return;
+                break;
             }
             let mut tracked = self.waiting.remove(&rank).expect("the first one");
             tracked.hold(pages.start(tracked.id, &tracked.tokens));
@@ -167,12 +182,13 @@ impl Scheduler {
                 pages.give_back(tracked.id);
                 tracked.give_back();
                 self.waiting.insert(rank, tracked);
-                return;
+                break;
             }
             if !fetches {
-                rows -= self.plan_run(rank, rows, pages, draft);
+                used += self.plan_run(rank, rows - used, pages, draft);
             }
         }
+        used
     }
 
     /// Whether a running request is going to publish the page of `tokens` behind the first `cached`,

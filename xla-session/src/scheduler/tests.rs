@@ -111,6 +111,19 @@ fn requests_start_by_priority_then_by_arrival() {
 }
 
 #[test]
+fn a_prompt_that_has_begun_lets_those_of_higher_priority_go_first() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 64);
+    let long = driver.add(request(0..1000, 2, 0)).unwrap();
+    assert_eq!(rows(&driver.step()), [(long, 256)]);
+    let alike = driver.add(request(3000..3010, 2, 0)).unwrap();
+    let urgent = driver.add(request(2000..2005, 2, 5)).unwrap();
+    assert_eq!(rows(&driver.step()), [(urgent, 5), (long, 251)]);
+    assert_eq!(driver.scheduler.state(alike), State::Waiting);
+    driver.finish();
+    assert_eq!(driver.finished, [urgent, long, alike]);
+}
+
+#[test]
 fn waiting_is_worth_priority() {
     let options = SchedulerOptions { most_running: 1, aging_steps: 10, ..Default::default() };
     let mut driver = Driver::new(&options, 64);
@@ -216,7 +229,7 @@ fn nobody_waits_for_pages_that_are_not_kept() {
     let mut driver = Driver::new(&SchedulerOptions::default(), 64);
     driver.pages.pool = crate::pages::PagePool::without_prefix_cache(64);
     let prompts = vec![(0..150).collect(); 4];
-    assert_eq!(rows_of_all(&mut driver, &prompts).0, 600);
+    assert_eq!(rows_of_all(&mut driver, &prompts), (600, 3));
 }
 
 #[test]

@@ -39,8 +39,8 @@ impl Pages for Tables {
         self.tables[&request].needed(rows)
     }
 
-    fn cached_prefix(&self, _: RequestId, tokens: &[u32]) -> CachedPrefix {
-        self.pool.cached_prefix(tokens)
+    fn cached_prefix(&self, _: RequestId, tokens: &[u32]) -> Option<CachedPrefix> {
+        self.pool.has_prefix_cache().then(|| self.pool.cached_prefix(tokens))
     }
 
     fn start(&mut self, request: RequestId, tokens: &[u32]) -> Held {
