@@ -374,9 +374,13 @@ impl Checkpoint {
         self.files.iter().map(WeightFile::stamp)
     }
 
-    /// What decides beside the files how quantised matrices are read, as text: `config.json` says it.
+    /// What decides beside the files how matrices are read, as text: `config.json` says it.
     pub fn encoding(&self) -> Option<String> {
-        self.quantisation.as_ref().map(|it| format!("{it:?}"))
+        match (&self.quantisation, self.key_heads) {
+            (None, None) => None,
+            (Some(quantisation), None) => Some(format!("{quantisation:?}")),
+            both => Some(format!("{both:?}")),
+        }
     }
 
     /// The quantised matrix called `name`, if it is one.

@@ -26,8 +26,10 @@ pub struct ModelConfig {
     pub num_key_value_heads: usize,
     /// Width of one head; even.
     pub head_dim: usize,
-    /// Most tokens the model was made for.
+    /// Most tokens the model was made for, as it [is now](Self::with_context).
     pub max_position_embeddings: usize,
+    /// Most tokens that it can be asked for: `max_position_embeddings` of `config.json`.
+    pub longest_context: usize,
     /// Epsilon of every RMS norm.
     pub rms_norm_eps: f64,
     /// Whether the output projection is the embedding matrix.

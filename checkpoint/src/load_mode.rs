@@ -11,7 +11,8 @@ pub enum LoadMode {
     #[default]
     Mmap,
     /// Read tensor by tensor: for files on a network drive, or that others may rewrite. Loading
-    /// then needs as much memory more as the largest tensor has bytes.
+    /// then needs as much memory more as the tensors of the largest matrix have bytes: those of all experts of a
+    /// layer are one, as queries, keys and values are.
     Read,
     /// Not at all: weights are made up, by the shapes in `config.json`, which need be the only file
     /// of the model. For measuring how fast a shape runs.

@@ -309,6 +309,7 @@ fn a_state_of_bitsandbytes_that_does_not_fit_is_refused() {
         ("blocksize", json!(0), "whole groups"),
         ("blocksize", json!(48), "whole groups"),
         ("blocksize", json!(64), "m.weight.absmax"),
+        ("blocksize", json!(128), "run across rows"),
         ("blocksize", json!(-1), "integer `-1`"),
         ("dtype", json!("int8"), "bfloat16, float16 or float32"),
         ("nested_blocksize", json!(0), "nested_blocksize"),

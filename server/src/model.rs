@@ -113,7 +113,7 @@ impl Model {
         let context = engine.context().min(pages.pages * pages.page_tokens);
         let config = engine.model().config();
         let (vocab_size, width) = (config.vocab_size, config.hidden_size);
-        let max_context = config.max_position_embeddings;
+        let max_context = config.longest_context;
         let tokenizer = Arc::new(tokenizer);
         let numbers = Numbers::new(batcher.statistics());
         let shared = Arc::new(Shared {

@@ -92,7 +92,8 @@ const WAITING: usize = 5;
 impl Gap {
     /// What the next step may use of it, while `waiting` requests wait for their first tokens.
     fn while_waiting(self, waiting: usize) -> Self {
-        let share = |time: Duration| time * waiting.clamp(1, WAITING) as u32 / WAITING as u32;
+        let waiting = waiting.clamp(1, WAITING) as u32;
+        let share = |time: Duration| time.saturating_mul(waiting) / WAITING as u32;
         if let Self::Time(time) = self { Self::Time(share(time)) } else { self }
     }
 
@@ -100,7 +101,7 @@ impl Gap {
     /// fill.
     fn fetches(self, began: Instant) -> Allowance {
         match self {
-            Self::Time(time) => Allowance::new(usize::MAX, Some(began + time / 2)),
+            Self::Time(time) => Allowance::new(usize::MAX, began.checked_add(time / 2)),
             Self::Rows(rows) => Allowance::new(rows.div_ceil(KV_BLOCK), None),
             Self::Nothing => Allowance::new(usize::MAX, None),
         }
@@ -230,7 +231,7 @@ impl Batcher {
             }
         }
         let config = self.engine.model().config();
-        let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
+        let (vocab_size, max) = (config.vocab_size, config.longest_context);
         let (mut prompt, priority) = (std::mem::take(&mut request.prompt), request.priority);
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
@@ -371,7 +372,7 @@ impl Batcher {
         let (price, most) = match self.speculate {
             Speculate::Off => (None, 0),
             Speculate::Auto => (self.cost.price_of_row(streams), self.book.allows(streams)),
-            Speculate::Fixed(count) => (None, count),
+            Speculate::Fixed(count) => (None, count.min(self.engine.rows())),
         };
         for (&id, job) in &mut self.jobs {
             // These are right, but not always kept.

@@ -38,7 +38,7 @@ pub enum Error {
         needed: usize,
         /// Tokens that the session was opened for.
         context: usize,
-        /// `max_position_embeddings` of the model.
+        /// Tokens that the model can be opened for.
         max: usize,
     },
     /// Fewer pages of the KV cache can be had than a step needs; no sequence has changed.

@@ -147,7 +147,8 @@ pub struct SessionOptions {
     /// How the KV cache stores keys and values; `None` is what goes with the precision
     /// ([`Precision::kv_cache`]). On GPUs it is f32.
     pub kv_cache: Option<KvFormat>,
-    /// Most tokens the session will hold; `None` is the model's `max_position_embeddings`. On CPUs
+    /// Most tokens the session will hold; `None` is the model's `max_position_embeddings`, or its original context
+    /// where it rotates otherwise beyond that (LongRope, of Phi-3 for example). On CPUs
     /// memory follows the tokens in use, not this; on GPUs it is taken when the session is opened.
     pub context: Option<usize>,
     /// How the checkpoint is read.

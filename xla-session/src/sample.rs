@@ -33,7 +33,8 @@ pub struct SamplerOptions {
     /// Taken from the logit of a token as often as the answer has it, as in OpenAI's API; 0 takes
     /// nothing.
     pub frequency_penalty: f32,
-    /// Added to the logits of these tokens, before all else; minus infinity forbids one.
+    /// Added to the logits of these tokens, before all else; minus infinity forbids one,
+    /// while there are others.
     pub logit_bias: Vec<(u32, f32)>,
     /// Equal seeds give equal choices.
     pub seed: u64,

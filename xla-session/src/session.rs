@@ -34,7 +34,7 @@ pub struct Capabilities {
     pub vocab_size: usize,
     /// Most tokens that the session holds, prompt and answer together.
     pub context: usize,
-    /// `max_position_embeddings` of the model: the most that `context` could be.
+    /// Tokens that the model can be opened for: the most that `context` could be.
     pub max_context: usize,
     /// Whether [`InferenceSession::read_logits`] works.
     pub logits: bool,
@@ -134,7 +134,7 @@ pub trait InferenceSession: Send {
         on_step: &mut dyn FnMut(Step) -> ControlFlow<()>,
     ) -> Result<()> {
         let Capabilities { context, max_context: max, .. } = *self.capabilities();
-        let needed = self.position() + most;
+        let needed = self.position().saturating_add(most);
         if needed > context {
             return Err(Error::ContextFull { needed, context, max });
         }

@@ -183,6 +183,7 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         head_dim,
         // A family may take another key.
         max_position_embeddings: architecture.ropes[0].positions,
+        longest_context: architecture.ropes[0].positions,
         rms_norm_eps: architecture.norm.epsilon,
         tie_word_embeddings: tied,
         architecture,

@@ -64,6 +64,11 @@ fn four_bits(
             return Err(parts.wrong(&state, what));
         }
     };
+    let across = said.blocksize > 0 && (rows * columns).is_multiple_of(said.blocksize);
+    if across && !columns.is_multiple_of(said.blocksize) {
+        let what = format!("is of blocks of {}, which run across rows: not read", said.blocksize);
+        return Err(parts.wrong(&state, what));
+    }
     let groups = parts.groups(&state, columns, said.blocksize)?;
     let weight = parts.find(module, "weight")?;
     if columns % 2 == 1 {

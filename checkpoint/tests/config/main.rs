@@ -413,6 +413,7 @@ fn long_contexts_are_asked_for() {
     let config = good(phi);
     let of = |tokens| {
         let config = config.clone().with_context(tokens);
+        assert_eq!(config.longest_context, 1024);
         (config.max_position_embeddings, config.rope().inv_freq()[0])
     };
     assert_eq!(of(None), (128, 1.0));

@@ -248,11 +248,13 @@ impl Args {
 
     /// Refuses more tokens of a sequence than `model` takes, or was to have.
     fn fits(&self, model: &Model, tokens: usize) -> Result<()> {
-        let max = model.config().max_position_embeddings;
+        let max = model.config().longest_context;
         ensure!(tokens <= max, "a sequence of {tokens} tokens: this model takes {max} at most");
-        if let Some(context) = self.place.context() {
-            ensure!(tokens <= context, "a sequence of {tokens} tokens: --context is {context}");
-        }
+        let context = self.place.context().unwrap_or(model.config().max_position_embeddings);
+        ensure!(
+            tokens <= context,
+            "a sequence of {tokens} tokens, but the context holds {context}: raise --context"
+        );
         Ok(())
     }
 

@@ -31,7 +31,7 @@ use crate::{Error, Profile, Result};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EngineOptions {
-    /// Bytes of the KV cache, states among them; `None` is room for one sequence of the model's longest context. On
+    /// Bytes of the KV cache, states among them; `None` is room for one sequence of `context` tokens. On
     /// CPUs that is address space: memory is taken as pages are first used.
     pub kv_bytes: Option<u64>,
     /// Where layers keep [states](Model::state_bytes): how many. Each sequence has one, a step leaves one more of each
@@ -40,7 +40,7 @@ pub struct EngineOptions {
     pub states: Option<usize>,
     /// Most rows of a step, all runs together; `None` is as many as the model was opened for.
     pub rows: Option<usize>,
-    /// Most tokens of a sequence; `None` is the model's `max_position_embeddings`.
+    /// Most tokens of a sequence; `None` is as many as the model was opened for.
     pub context: Option<usize>,
     /// Whether full pages are found again by [`Engine::resume`].
     pub prefix_cache: bool,
@@ -220,13 +220,20 @@ impl Engine {
     /// Options that the model cannot have, or no memory.
     pub fn new(model: &Model, options: &EngineOptions) -> Result<Self> {
         let loaded = model.loaded();
-        let max = loaded.config().max_position_embeddings;
+        let config = loaded.config();
+        let (max, longest) = (config.max_position_embeddings, config.longest_context);
         let context = match options.context {
             None => max,
             Some(context) if (1..=max).contains(&context) => context,
+            Some(context) if context > max && context <= longest => {
+                return Err(Error::Unsupported(format!(
+                    "a context of {context} tokens: the model was opened for {max}, and takes as many as it is opened for, \
+                     up to {longest}"
+                )));
+            }
             Some(context) => {
                 return Err(Error::Unsupported(format!(
-                    "a context of {context} tokens: this model takes 1 to {max}"
+                    "a context of {context} tokens: this model takes 1 to {longest}"
                 )));
             }
         };
@@ -240,15 +247,20 @@ impl Engine {
         let (page_bytes, state_bytes) = (loaded.page_bytes(), loaded.state_bytes());
         let bytes = options.kv_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let states = options.count_of_states(state_bytes);
+        // Their places are 32-bit numbers to the kernels.
+        let of_states = i32::try_from(states).ok().and(states.checked_mul(state_bytes));
+        let of_states = of_states.ok_or_else(|| {
+            Error::Unsupported(format!("{states} states of {state_bytes} bytes each: too many"))
+        })?;
         let pages = match bytes {
             // One more, for the copy of a page that is shared.
             None => context.div_ceil(KV_BLOCK) + 1,
-            Some(bytes) => bytes.saturating_sub(states * state_bytes) / page_bytes,
+            Some(bytes) => bytes.saturating_sub(of_states) / page_bytes,
         };
         if pages == 0 {
             let states = match states {
                 0 => String::new(),
-                _ => format!(", and {states} states of sequences {}", states * state_bytes),
+                _ => format!(", and {states} states of sequences {of_states}"),
             };
             return Err(Error::Unsupported(format!(
                 "a KV cache of {} bytes: a page of {KV_BLOCK} tokens takes {page_bytes}{states}",
@@ -516,7 +528,7 @@ impl Engine {
 
     fn check(&self, runs: &[Run<'_>]) -> Result<()> {
         let vocab_size = self.model.config().vocab_size;
-        let (context, max) = (self.context, self.model.config().max_position_embeddings);
+        let (context, max) = (self.context, self.model.config().longest_context);
         let (mut rows, mut needed) = (0, 0);
         for Run { sequence, tokens, want } in runs {
             self.check_own(sequence)?;

@@ -21,7 +21,7 @@ pub struct EngineSession {
 const LOGITS_PIECE: usize = 64;
 
 impl EngineSession {
-    /// A session of at most `context` tokens; `None` is the model's `max_position_embeddings`.
+    /// A session of at most `context` tokens; `None` is as many as the model was opened for.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl EngineSession {
         let options = EngineOptions { context, prefix_cache, ..EngineOptions::default() };
         let engine = Engine::new(model, &options)?;
         let config = model.config();
-        let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
+        let (vocab_size, max) = (config.vocab_size, config.longest_context);
         let capabilities = Capabilities {
             verifies_drafts: !engine.has_states(),
             suppressed: config.suppress_tokens.as_slice().into(),

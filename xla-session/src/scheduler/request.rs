@@ -97,7 +97,7 @@ impl Tracked {
 
     /// Pages of all its tokens; the last of the answer is never run.
     pub fn most_pages(&self) -> usize {
-        pages_of(self.tokens.len() + self.left.saturating_sub(1))
+        pages_of(self.tokens.len().saturating_add(self.left.saturating_sub(1)))
     }
 
     /// Pages that must be there for it to start: those of its tokens and one more, unless it

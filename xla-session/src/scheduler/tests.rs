@@ -309,6 +309,8 @@ fn what_never_fits_is_refused_and_what_just_fits_runs() {
         Err(Error::RequestTooLarge { needed: 3, total: 2 }) => {}
         other => panic!("{other:?}"),
     }
+    let endless = Request { max_new_tokens: usize::MAX, ..request(0..100, 0, 0) };
+    assert!(matches!(driver.scheduler.add(endless), Err(Error::RequestTooLarge { .. })));
     assert!(matches!(driver.scheduler.add(request(0..0, 30, 0)), Err(Error::EmptyPrompt)));
     // The last token of the answer is not run: 128 are.
     driver.add(request(0..100, 29, 0)).unwrap();

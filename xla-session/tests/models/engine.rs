@@ -501,3 +501,36 @@ fn a_session_with_states_is_cut_where_a_page_ends() {
     session.reset();
     assert_eq!(session.prefill(&case.prompt).unwrap().token, case.tokens[0]);
 }
+
+/// Beyond its original context the model rotates otherwise, so that it is opened for one of the two.
+#[test]
+fn a_longer_context_is_what_a_model_is_opened_for() {
+    let (_, model) = open("phi3-longrope-mqa-f32");
+    assert_eq!(Engine::new(&model, &EngineOptions::default()).unwrap().context(), 512);
+    let asked = |context| {
+        let mut options = EngineOptions::default();
+        options.context = Some(context);
+        Engine::new(&model, &options).unwrap_err().to_string()
+    };
+    assert!(asked(513).contains("opened for 512"), "{}", asked(513));
+    assert!(asked(513).ends_with("up to 4096"), "{}", asked(513));
+    assert!(asked(4097).ends_with("takes 1 to 4096"), "{}", asked(4097));
+    let mut session = EngineSession::new(&model, None).unwrap();
+    match session.prefill(&[1; 513]).unwrap_err() {
+        Error::ContextFull { needed: 513, context: 512, max: 4096 } => {}
+        other => panic!("{other}"),
+    }
+    let options = SessionOptions { context: Some(1000), ..options() };
+    let fixture = fixtures::named("phi3-longrope-mqa-f32");
+    let model = Model::open(&fixture.folder, &options).unwrap();
+    let mut engine = Engine::new(&model, &EngineOptions::default()).unwrap();
+    assert_eq!(engine.context(), 4096);
+    let mut sequence = engine.sequence();
+    let mut run = |tokens: &[u32]| {
+        let run = Run { sequence: &mut sequence, tokens, want: Want::Token };
+        engine.step(&mut [run]).map(drop)
+    };
+    for _ in 0..3 {
+        run(&[1; 256]).unwrap();
+    }
+}

@@ -180,3 +180,25 @@ fn tokens_that_a_model_must_not_generate_never_come() {
     batcher.advance(&mut on_token).unwrap();
     assert!((likely - 1.0).abs() < 1e-5, "{likely}");
 }
+
+/// What is written where there is to be no limit.
+#[test]
+fn the_largest_numbers_are_limits_too() {
+    let model = open(Path::new(TALES));
+    let mut options = BatcherOptions::default();
+    options.speculate = Speculate::Fixed(usize::MAX);
+    options.gap = Gap::Time(Duration::MAX);
+    let mut desk = Desk::new(Batcher::new(engine(&model, 40), &options).unwrap());
+    let prompt: Vec<u32> = (300..310).cycle().take(70).collect();
+    let asked: Vec<_> = (0..3).map(|i| greedy(&prompt[i..], 40)).collect();
+    let ids: Vec<_> = asked.iter().map(|it| desk.submit(it)).collect();
+    let statistics = desk.finish();
+    assert!(statistics.drafts.drafted > 0, "{statistics:?}");
+    for (id, request) in ids.iter().zip(&asked) {
+        assert_eq!(desk.tokens[id], alone(&model, request).0);
+    }
+    let mut session = EngineSession::new(&model, Some(100)).unwrap();
+    let token = session.prefill(&prompt).unwrap().token;
+    let error = session.decode_greedy(token, usize::MAX, &mut |_| unreachable!()).unwrap_err();
+    assert!(matches!(error, Error::ContextFull { needed: usize::MAX, .. }), "{error}");
+}
