@@ -76,6 +76,7 @@ unsafe fn add_products<const VNNI: bool>(sums: __m256i, pairs: __m256i, x: __m25
 impl<const VNNI: bool> Vector for Avx2<VNNI> {
     type Integers = (__m256i, __m256i);
     const ROWS: usize = 6;
+    const READS_AHEAD: bool = true;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

@@ -80,6 +80,7 @@ fn add_products(mut sums: __m512i, pairs: __m512i, x: __m512i) -> __m512i {
 impl<const VNNI: bool> Vector for Avx512<VNNI> {
     type Integers = __m512i;
     const ROWS: usize = 8;
+    const READS_AHEAD: bool = true;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

@@ -255,7 +255,8 @@ impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
                     if const { (I * LANES * F::BYTES).is_multiple_of(64) } {
                         each!(r in R, {
                             let here = weights.wrapping_add(r * apart);
-                            V::prefetch(here.wrapping_add(I * LANES * F::BYTES + AHEAD / R));
+                            let ahead = here.wrapping_add(I * LANES * F::BYTES + AHEAD / R);
+                            V::prefetch_weights(ahead, 8 * F::BYTES / F::COLUMNS, M);
                         });
                     }
                     self.word::<R, M>(weights, apart, x, I, &mut sums);

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::integers::Group;
+use super::integers::{Group, bits};
 use super::rounded::Rounded;
 use super::scales::Scales;
 use super::tile::{AHEAD, Parts};
@@ -225,7 +225,7 @@ impl<F> IntegerTile<F> {
         unsafe {
             let products = self.products::<V, R, M, PART>(at);
             each!(r in R, {
-                let (head, scales) = at.scales::<V, F>(r);
+                let (head, scales) = at.scales::<V, F, M>(r);
                 let scale = F::Scales::scale::<V>(head, scales, PART);
                 let minimum = F::Scales::minimum::<V>(head, scales, PART);
                 each!(m in M, {
@@ -255,7 +255,7 @@ impl<F> IntegerTile<F> {
             let first_of = |i: usize| self.sums.add((SUMS + i) * LANES).cast::<u8>();
             let first = self.products::<V, R, M, 0>(at);
             each!(r in R, {
-                let (head, scales) = at.scales::<V, F>(r);
+                let (head, scales) = at.scales::<V, F, M>(r);
                 let integer = F::Scales::integer::<V>(head, scales, 0);
                 each!(m in M, {
                     V::store_i32(V::multiply_i32(first[r][m], integer), first_of(r * M + m));
@@ -263,7 +263,7 @@ impl<F> IntegerTile<F> {
             });
             let second = self.products::<V, R, M, 1>(at);
             each!(r in R, {
-                let (head, scales) = at.scales::<V, F>(r);
+                let (head, scales) = at.scales::<V, F, M>(r);
                 let integer = F::Scales::integer::<V>(head, scales, 1);
                 let scale = F::Scales::scale::<V>(head, scales, 0);
                 each!(m in M, {
@@ -293,16 +293,19 @@ impl<F> IntegerTile<F> {
 }
 
 impl At {
-    /// The head and the scales of the group of block `r`; more of them are prefetched.
+    /// The head and the scales of the group of block `r`, for `M` rows; more of them are prefetched.
     ///
     /// # Safety
     ///
     /// As for [`Vector`].
     #[inline(always)]
-    unsafe fn scales<V: Vector, F: Group<V>>(self, r: usize) -> (*const u8, *const u8) {
+    unsafe fn scales<V: Vector, F: Group<V>, const M: usize>(
+        self,
+        r: usize,
+    ) -> (*const u8, *const u8) {
         let scales = self.weights.wrapping_add(r * self.apart + F::BYTES);
         // SAFETY: a prefetch never faults.
-        unsafe { V::prefetch(scales.wrapping_add(AHEAD)) };
+        unsafe { V::prefetch_weights(scales.wrapping_add(AHEAD), bits(F::BYTES), M) };
         (self.head.wrapping_add(r * self.apart), scales)
     }
 }

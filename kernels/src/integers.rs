@@ -20,6 +20,11 @@ pub(super) const WORD: usize = LANES * size_of::<u32>();
 /// Bytes of a line of the caches.
 pub(super) const LINE: usize = 64;
 
+/// Bits of a weight, of which a group of a block has so many bytes.
+pub(super) const fn bits(group_bytes: usize) -> usize {
+    group_bytes * 8 / (GROUP * LANES)
+}
+
 /// How activations are arranged, for the weights that they meet.
 pub(super) trait Rounding: 'static {
     /// Words of a group.
@@ -113,7 +118,8 @@ impl<V: Vector, I: Integer, S: Scales> Group<V> for Grouped<I, S> {
                                 // Each line once, while the pairs go by.
                                 if pair * bytes % LINE < bytes {
                                     let line = pair * bytes / LINE * LINE;
-                                    V::prefetch(weights.wrapping_add(line + AHEAD));
+                                    let ahead = weights.wrapping_add(line + AHEAD);
+                                    V::prefetch_weights(ahead, bits(I::GROUP_BYTES), M);
                                 }
                                 pairs[r] = I::pairs::<V>(weights, pair);
                             });

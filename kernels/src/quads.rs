@@ -8,7 +8,7 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::integers::{Bits, Group, Integer, LINE, PAIRS, Rounding, WORD};
+use super::integers::{Bits, Group, Integer, LINE, PAIRS, Rounding, WORD, bits};
 use super::scales::Scales;
 use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
@@ -191,7 +191,7 @@ unsafe fn add<V: QuadVector, I: Quad, const PLANES: usize, const R: usize, const
                 let read = Q * I::GROUP_BYTES / QUADS;
                 // Each line once, while the quads go by.
                 if read.is_multiple_of(LINE) {
-                    V::prefetch(group.wrapping_add(read + AHEAD));
+                    V::prefetch_weights(group.wrapping_add(read + AHEAD), bits(I::GROUP_BYTES), M);
                 }
                 quads[r] = I::quad::<V>(group, Q);
             });

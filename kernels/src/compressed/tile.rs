@@ -110,7 +110,13 @@ impl<const WHOLE: bool> Stored<WHOLE> {
                     each!(r in R, {
                         each!(line in Self::GROUP_BYTES / 64, {
                             if line % PAIRS == pair {
-                                V::prefetch(groups[r].wrapping_add(line * 64 + AHEAD));
+                                let ahead = groups[r].wrapping_add(line * 64 + AHEAD);
+                                // Without low halves one row decodes for longer than it waits.
+                                if WHOLE {
+                                    V::prefetch_weights(ahead, Self::GROUP_BYTES / LANES, M);
+                                } else {
+                                    V::prefetch(ahead);
+                                }
                             }
                         });
                         lows[r] = Self::lows::<V>(groups[r], pair);
