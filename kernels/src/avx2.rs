@@ -76,7 +76,9 @@ unsafe fn add_products<const VNNI: bool>(sums: __m256i, pairs: __m256i, x: __m25
 impl<const VNNI: bool> Vector for Avx2<VNNI> {
     type Integers = (__m256i, __m256i);
     const ROWS: usize = 6;
-    const READS_AHEAD: bool = true;
+    /// Measured (Zen 4, one thread): one row of bf16 and int8 1.2 times as fast, of f32 and six bits 1.1, of four bits 0.97;
+    /// two rows of bf16, int8 and f32 1.1 to 1.2; four 0.7 to 0.9.
+    const WAITING: [usize; 4] = [6, 8, usize::MAX, usize::MAX];
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

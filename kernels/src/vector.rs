@@ -15,8 +15,10 @@ pub(super) trait Vector: Copy {
     const ROWS: usize;
     /// Rows of `x` that an instruction takes.
     const TOGETHER: usize = 1;
-    /// Whether rows that [wait](do_wait) have their weights sooner where only the CPU prefetches them.
-    const READS_AHEAD: bool = false;
+    /// For tiles of one to four rows the fewest bits of a weight with which they wait for memory: the CPU's own
+    /// prefetching is then the faster one, and ours takes its places in the queue to the L1 cache. Others multiply for
+    /// longer than it takes to read what comes next.
+    const WAITING: [usize; 4] = [usize::MAX; 4];
 
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
@@ -40,11 +42,10 @@ pub(super) trait Vector: Copy {
         unsafe { Self::from_i32(Self::widen_i8(from)) }
     }
     unsafe fn prefetch(at: *const u8);
-    /// Prefetches weights of so many `bits` each that `rows` rows meet together, if that is not what the CPU does
-    /// sooner by itself.
+    /// Prefetches weights of so many `bits` each that `rows` rows meet together, unless these [wait](Vector::WAITING).
     #[inline(always)]
     unsafe fn prefetch_weights(at: *const u8, bits: usize, rows: usize) {
-        if !(Self::READS_AHEAD && do_wait(bits, rows)) {
+        if !(1..=4).contains(&rows) || bits < Self::WAITING[rows - 1] {
             // SAFETY: the caller's promise.
             unsafe { Self::prefetch(at) }
         }
@@ -109,14 +110,6 @@ pub(super) trait Vector: Copy {
     unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T);
     /// Runs `job` with the instruction set enabled.
     unsafe fn enter<J: Job<Self>>(job: &J);
-}
-
-/// Whether so many rows wait for memory, for weights of so many bits: others multiply for longer than it takes to read
-/// what comes next. Measured (Zen 4, one and two threads, AVX-512 and AVX2): without prefetching, which takes room in the
-/// queue to the L1 cache, one row of int8 reads 1.2 to 1.3 times as fast, of bf16 and f32 1.1 to 1.3, of six bits 1.1,
-/// of four bits 0.97 to 1.03; two rows 1.17 to 1.3; four 0.75 to 1.2.
-const fn do_wait(bits: usize, rows: usize) -> bool {
-    rows <= 2 && bits >= 4 + 2 * rows
 }
 
 /// What is compiled for each instruction set.

@@ -111,8 +111,8 @@ impl<const WHOLE: bool> Stored<WHOLE> {
                         each!(line in Self::GROUP_BYTES / 64, {
                             if line % PAIRS == pair {
                                 let ahead = groups[r].wrapping_add(line * 64 + AHEAD);
-                                // Without low halves one row decodes for longer than it waits.
-                                if WHOLE {
+                                // Upper halves that are widened take longer than they are waited for.
+                                if WHOLE || A::WORDS == 1 {
                                     V::prefetch_weights(ahead, Self::GROUP_BYTES / LANES, M);
                                 } else {
                                     V::prefetch(ahead);
