@@ -20,8 +20,8 @@ use crate::{Model, Problem, body, trace};
 /// Tokens of an answer where the request does not say, as OpenAI has it.
 const MAX_TOKENS: usize = 16;
 
-/// Most prompts of a request.
-const MOST_PROMPTS: usize = 1024;
+/// Most prompts of a request, as OpenAI has it.
+const MOST_PROMPTS: usize = 2048;
 
 /// Texts, or their tokens, and the field that holds them.
 pub(crate) struct Prompts {

@@ -102,6 +102,15 @@ impl Problem {
             .with_code("invalid_api_key")
     }
 
+    /// The request calls the server by a name that is not its own.
+    pub(crate) fn foreign_host(name: &str) -> Self {
+        let message = format!(
+            "this server is for its own machine and is not called {name:?}: ask for localhost or an address, or \
+             have it started with `--allow-host {name}`"
+        );
+        Self::new(StatusCode::FORBIDDEN, "permission_error", message).with_code("host_not_allowed")
+    }
+
     /// Our own failure.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)

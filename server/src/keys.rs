@@ -35,11 +35,26 @@ impl std::fmt::Display for KeyId {
 
 impl Keys {
     /// The keys in `text`, one on each line; empty lines and those that begin with `#` are none.
-    pub fn parse(text: &str) -> Self {
-        let lines = text.lines().map(str::trim);
-        let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let digests = keys.map(|key| Sha256::digest(key).into()).collect();
-        Self { digests: Arc::new(RwLock::new(digests)) }
+    ///
+    /// # Errors
+    ///
+    /// One has other characters than ASCII's, with which no request can bring it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // Editors of some systems begin a file with a mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut digests = Vec::new();
+        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if !line.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+                return Err(format!(
+                    "line {number}: a key has letters, digits and signs of ASCII alone"
+                ));
+            }
+            digests.push(Sha256::digest(line).into());
+        }
+        Ok(Self { digests: Arc::new(RwLock::new(digests)) })
     }
 
     /// From now on those of `other` count, also where a server has these.
@@ -114,7 +129,7 @@ mod tests {
 
     #[test]
     fn one_of_the_keys_and_nothing_near_it() {
-        let keys = Keys::parse("# ours\nalpha\n\n  beta \r\n");
+        let keys = Keys::parse("# ours\nalpha\n\n  beta \r\n").unwrap();
         assert_eq!(keys.len(), 2);
         for good in ["Bearer alpha", "bearer beta", "Bearer  alpha "] {
             assert!(keys.admit(&headers(&[good])).is_ok(), "{good}");
@@ -137,13 +152,23 @@ mod tests {
             let beta = keys.admit(&headers(&["Bearer beta"])).unwrap().unwrap();
             assert_eq!(admitted.to_string(), beta.to_string());
         }
-        assert!(Keys::parse("#\n").admit(&headers(&[])).is_ok(), "no keys, no question");
+        assert!(Keys::parse("#\n").unwrap().admit(&headers(&[])).is_ok(), "no keys, no question");
         // printf alpha | sha256sum
         let alpha = keys.admit(&headers(&["Bearer alpha"])).unwrap().unwrap();
         assert_eq!(alpha.to_string(), "8ed3f6ad");
         let handle = keys.clone();
-        keys.replace(&Keys::parse("gamma"));
+        keys.replace(&Keys::parse("gamma").unwrap());
         assert!(handle.admit(&headers(&["Bearer gamma"])).is_ok());
         assert!(handle.admit(&headers(&["Bearer alpha"])).is_err());
+    }
+
+    #[test]
+    fn a_key_that_no_header_has_is_refused_and_a_mark_is_no_part_of_one() {
+        let keys = Keys::parse("\u{feff}alpha").unwrap();
+        assert!(keys.admit(&headers(&["Bearer alpha"])).is_ok());
+        for key in ["schlüssel", "a\tb", "a\u{7f}"] {
+            let error = Keys::parse(&format!("# Schlüssel\nalpha\n{key}\n")).unwrap_err();
+            assert!(error.starts_with("line 3: "), "{key}: {error}");
+        }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! The modules in reading order: how a model is named and bounded, and the thread that steps it
 //! ([`Model`]); what went through it, as numbers, and as spans; what a request may say and what is
-//! answered when it says something else; the endpoints; the page, for people; who may call ([`Keys`]), how
-//! much ([`Limits`]), and how that stays between us ([`Certificate`]); all of it in OpenAPI's words, and as a [`Router`] to mount, or as a
-//! [`Server`] that listens and stops well.
+//! answered when it says something else; the endpoints; the page, for people; by which names it may be called ([`Hosts`]),
+//! who may call ([`Keys`]), how much ([`Limits`]), and how that stays between us ([`Certificate`]); all of it in OpenAPI's
+//! words, and as a [`Router`] to mount, or as a [`Server`] that listens and stops well.
 //!
 //! **Threads.** Each model has one thread, which owns its [`Batcher`](xla_session::Batcher) and nothing
 //! else has it: requests reach it by a channel, and what comes of them goes back by one channel each.
@@ -43,6 +43,7 @@ mod tokens;
 mod markdown;
 mod page;
 
+mod hosts;
 mod keys;
 mod limits;
 mod openapi;
@@ -53,6 +54,7 @@ mod tls;
 pub use axum::Router;
 pub use axum::http::HeaderMap;
 pub use error::Problem;
+pub use hosts::Hosts;
 pub use keys::Keys;
 pub use limits::Limits;
 pub use model::{Model, ModelOptions};

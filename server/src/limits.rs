@@ -188,7 +188,7 @@ mod tests {
     fn key(text: &str) -> KeyId {
         let mut headers = HeaderMap::new();
         headers.insert("x-api-key", text.parse().unwrap());
-        Keys::parse(text).admit(&headers).unwrap().unwrap()
+        Keys::parse(text).unwrap().admit(&headers).unwrap().unwrap()
     }
 
     fn limiter(parallel: u32, per_minute: u32) -> Limiter {

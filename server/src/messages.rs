@@ -50,6 +50,7 @@ pub(crate) fn in_our_form(problem: &Problem) -> Response {
 fn json_of(problem: &Problem) -> Value {
     let kind = match problem.status() {
         StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
         StatusCode::NOT_FOUND => "not_found_error",
         StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
         StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",

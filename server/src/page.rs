@@ -27,12 +27,13 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
 /// Where each file is, of which type, and what it holds.
-const FILES: [(&str, &str, &str); 11] = [
+const FILES: [(&str, &str, &str); 12] = [
     ("/", HTML, include_str!("page/chat.html")),
     ("/page/metrics", HTML, include_str!("page/metrics.html")),
     ("/page/page.css", CSS, include_str!("page/page.css")),
     ("/page/icon.svg", SVG, include_str!("page/icon.svg")),
     ("/page/theme.js", SCRIPT, include_str!("page/theme.js")),
+    ("/page/storage.js", SCRIPT, include_str!("page/storage.js")),
     ("/page/api.js", SCRIPT, include_str!("page/api.js")),
     ("/page/conversation.js", SCRIPT, include_str!("page/conversation.js")),
     ("/page/message.js", SCRIPT, include_str!("page/message.js")),

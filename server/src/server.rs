@@ -17,7 +17,6 @@ use axum::routing::{MethodRouter, get, post};
 use axum::serve::{Listener, ListenerExt};
 use axum::{Router, serve};
 use serde_json::json;
-use tls_listener::TlsListener;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tracing::{Instrument as _, Span};
@@ -27,13 +26,13 @@ use crate::limits::{self, Limiter};
 use crate::outcome::Line;
 use crate::responses::Store;
 use crate::{
-    Certificate, Keys, Limits, Model, Problem, body, chat, completions, embeddings, messages,
-    metrics, models, openapi, page, responses, tokens, trace,
+    Certificate, Hosts, Keys, Limits, Model, Problem, body, chat, completions, embeddings,
+    messages, metrics, models, openapi, page, responses, tokens, trace,
 };
 
 /// The name of the header that says which request is meant, in answers and in logs.
 const REQUEST_ID: &str = "x-request-id";
-/// What may be asked without a key: whether we are there.
+/// What may be asked without a key and by any name: whether we are there.
 const OPEN: [&str; 2] = ["/health", "/ready"];
 const METRICS: &str = "/metrics";
 /// Where the responses are that are kept.
@@ -47,6 +46,8 @@ const LAST_BYTES: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServerOptions {
+    /// By which names it may be called; by any, if nothing else is said.
+    pub hosts: Hosts,
     /// Who may call.
     pub keys: Keys,
     /// How much each key may ask for.
@@ -69,6 +70,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
+            hosts: Hosts::default(),
             keys: Keys::default(),
             limits: Limits::default(),
             most_bytes: 8 << 20,
@@ -153,7 +155,24 @@ impl Server {
         Ok(Self { shared: Arc::new(Shared { models, options, limiter, responses, stopping }) })
     }
 
-    /// The endpoints, for another program to mount.
+    /// The endpoints, for another program to mount below a path that ends in `/`, as the addresses in the page are
+    /// relative to it (`nest("/llm", …)` would have the page at `/llm`, and its files nowhere). `merge` panics where
+    /// the program has a fallback, or one of our paths. [`stop`](Self::stop) lets its answers end before the program does.
+    ///
+    /// ```no_run
+    /// use server::{Model, Router, Server, ServerOptions};
+    ///
+    /// async fn run(models: Vec<Model>, end: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+    ///     let server = Server::new(models, ServerOptions::default()).map_err(std::io::Error::other)?;
+    ///     let app = Router::new().nest("/llm/", server.router());
+    ///     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+    ///     let ended = async move {
+    ///         end.await;
+    ///         server.stop().await;
+    ///     };
+    ///     axum::serve(listener, app).with_graceful_shutdown(ended).await
+    /// }
+    /// ```
     pub fn router(&self) -> Router {
         let missing = async |request: Request| {
             let message = format!("there is no {} here", request.uri().path());
@@ -201,14 +220,36 @@ impl Server {
         certificate: &Certificate,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        let listener = TlsListener::new(certificate.acceptor(), listener);
+        let listener = certificate.secure(listener);
         let listener = listener.tap_io(|stream| drop(stream.get_ref().0.set_nodelay(true)));
         self.serve_on(listener, stop).await
     }
 
-    /// Answers who connects to `listener`, until `stop` is ready. Then new requests get 503, and those
-    /// that run go on for [`shutdown_timeout`](ServerOptions::shutdown_timeout) at most; what is not
-    /// whole by then ends with an error that says so.
+    /// From now on new requests get 503, and those that run go on for
+    /// [`shutdown_timeout`](ServerOptions::shutdown_timeout) at most; what is not whole by then ends with an error that
+    /// says so. Ready when none runs; clients may still have to read. [`serve_on`](Self::serve_on) does it by itself.
+    pub async fn stop(&self) {
+        let Shared { models, options, stopping, .. } = &*self.shared;
+        stopping.store(true, Ordering::SeqCst);
+        tracing::info!("stopping: answers may take {:?} more", options.shutdown_timeout);
+        self.idle_within(options.shutdown_timeout).await;
+        if !self.shared.is_idle() {
+            tracing::warn!("the time is up: answers are cut off");
+            models.iter().for_each(|model| model.cut_off());
+            // Which they see behind the step that runs.
+            self.idle_within(LAST_STEP).await;
+        }
+    }
+
+    /// Ready when no request runs, or when `time` is up.
+    async fn idle_within(&self, time: Duration) {
+        let deadline = Instant::now() + time;
+        while !self.shared.is_idle() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Answers who connects to `listener`, until `stop` is ready, and then [stops](Self::stop).
     ///
     /// # Errors
     ///
@@ -230,22 +271,8 @@ impl Server {
             ended = &mut serving => return ended.map_err(io::Error::other)?,
             () = stop => {}
         }
-        let Shared { models, options, stopping, .. } = &*self.shared;
-        stopping.store(true, Ordering::SeqCst);
-        let deadline = Instant::now() + options.shutdown_timeout;
-        tracing::info!("stopping: answers may take {:?} more", options.shutdown_timeout);
-        while !self.shared.is_idle() && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        if !self.shared.is_idle() {
-            tracing::warn!("the time is up: answers are cut off");
-            models.iter().for_each(|model| model.cut_off());
-            // Which they see behind the step that runs.
-            let deadline = Instant::now() + LAST_STEP;
-            while !self.shared.is_idle() && Instant::now() < deadline {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
+        let deadline = Instant::now() + self.shared.options.shutdown_timeout;
+        self.stop().await;
         close.notify_one();
         // Those who read slowly have the rest of the time.
         let last = deadline.max(Instant::now() + LAST_BYTES);
@@ -288,9 +315,8 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let ServerOptions { page, open_metrics, .. } = shared.options;
-    let open = OPEN.contains(&path.as_str())
-        || (page && page::is_open(&path))
-        || (open_metrics && path == METRICS);
+    let probe = OPEN.contains(&path.as_str());
+    let open = probe || (page && page::is_open(&path)) || (open_metrics && path == METRICS);
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     // The name of what is kept here is as good as a key to it.
     let shown = if path.starts_with(RESPONSE) { RESPONSE } else { &path }.to_owned();
@@ -298,7 +324,9 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     if let Some(begin) = shared.options.begin_span {
         begin(&span, request.headers());
     }
-    let admitted = if open { Ok(None) } else { shared.options.keys.admit(request.headers()) };
+    let ServerOptions { hosts, keys, .. } = &shared.options;
+    let named = if probe { Ok(()) } else { hosts.admit(request.uri(), request.headers()) };
+    let admitted = named.and_then(|()| if open { Ok(None) } else { keys.admit(request.headers()) });
     let key = admitted.as_ref().ok().copied().flatten();
     let refuse = |problem: Problem| refusal(&path, &problem);
     let answer = async {
@@ -373,3 +401,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) fn unique_id() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
+
+#[cfg(test)]
+mod tests;

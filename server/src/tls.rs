@@ -1,8 +1,12 @@
 //! TLS: a certificate that may be replaced, and connections that it secures.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
+use axum::serve::Listener;
+use tls_listener::TlsListener;
 use tls_listener::rustls::TlsAcceptor;
 use tls_listener::rustls::rustls::crypto::{CryptoProvider, ring};
 use tls_listener::rustls::rustls::pki_types::pem::PemObject;
@@ -10,6 +14,11 @@ use tls_listener::rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tls_listener::rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tls_listener::rustls::rustls::sign::CertifiedKey;
 use tls_listener::rustls::rustls::{Error, ServerConfig};
+use tls_listener::rustls::server::TlsStream;
+use tokio::net::{TcpListener, TcpStream};
+
+/// How long nobody is let in when the system has no connection to give.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The certificate that a server shows, and its key. A clone is another handle of the same.
 #[derive(Debug, Clone)]
@@ -65,9 +74,39 @@ impl Certificate {
         *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
-    /// Secures connections.
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        self.config.clone().into()
+    /// Secures the connections to `listener`.
+    pub(crate) fn secure(&self, listener: TcpListener) -> Secured {
+        Secured(TlsListener::new(self.config.clone().into(), listener))
+    }
+}
+
+/// A port where TLS is spoken.
+pub(crate) struct Secured(TlsListener<TcpListener, TlsAcceptor>);
+
+impl Listener for Secured {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.0.accept().await {
+                Ok(accepted) => return accepted,
+                // It was gone before its turn came.
+                Err(tls_listener::Error::ListenerError(error))
+                    if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                // As where there are no files left; who closes connections may leave some.
+                Err(tls_listener::Error::ListenerError(error)) => {
+                    tracing::error!("no connection can be taken: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                // Whoever looks only whether the port is open, or speaks something else, each time.
+                Err(error) => tracing::debug!("no TLS with a client: {error}"),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.0.listener().local_addr()
     }
 }
 

@@ -1,22 +1,19 @@
 //! `iree-llm serve`
 
+mod place;
+
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
-#[cfg(unix)]
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, ValueEnum};
-use server::{Certificate, Keys, Model, ModelOptions, Server, ServerOptions};
-use tokio::net::TcpListener;
-#[cfg(unix)]
-use tokio::net::{UnixListener, UnixStream};
+use server::{Certificate, Hosts, Keys, Model, ModelOptions, Server, ServerOptions};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -25,6 +22,7 @@ use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
 use xla_session::{Batcher, Event, KvShare};
 
+use self::place::Place;
 use crate::engine::EngineArgs;
 use crate::interrupt;
 use crate::model_source::{self, ModelArgs};
@@ -56,6 +54,11 @@ pub struct Args {
     #[cfg(unix)]
     #[arg(long, env = "IREE_LLM_SOCKET", value_name = "PATH", conflicts_with_all = ["host", "port", "tls_cert"])]
     socket: Option<PathBuf>,
+
+    /// Names by which requests may call the server besides addresses and `localhost`, as a proxy passes them on. Others
+    /// get 403 on this machine's own addresses without keys and TLS, where a page of another site may lead its name to
+    #[arg(long, env = "IREE_LLM_ALLOW_HOST", value_name = "NAME,…", value_delimiter = ',', value_parser = host_name)]
+    allow_host: Vec<String>,
 
     /// File of keys, one a line, of which requests have to bring one (`Authorization: Bearer KEY`);
     /// read again at SIGHUP
@@ -141,7 +144,7 @@ pub struct Args {
           action = ArgAction::SetTrue)]
     no_page: bool,
 
-    /// What is logged to stderr; info is a line for every request
+    /// What is logged to stderr; info is a line for every request, debug also one for every client that fails at TLS
     #[arg(long, env = "IREE_LLM_LOG", value_name = "LEVEL", default_value = "info")]
     log: Log,
 
@@ -165,6 +168,15 @@ enum Log {
     Error,
     Warn,
     Info,
+    Debug,
+}
+
+fn host_name(text: &str) -> Result<String, String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    if !text.is_empty() && text.bytes().all(fits) {
+        return Ok(text.into());
+    }
+    Err("give a name as browsers send it (llm.example, xn--…), without a scheme and a port".into())
 }
 
 const EXAMPLES: &str = "\
@@ -179,7 +191,8 @@ Examples:
 Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages, /v1/models, \
 /tokenize, /detokenize, /health, /ready, /metrics, /version, /openapi.json. docs/server.md says what they take. / \
 is a page to chat in.
-SIGTERM or Ctrl-C: new requests get 503, running ones end, then the program does; the exit code is 0.";
+SIGTERM or Ctrl-C: new requests get 503, running ones end, then the program does; the exit code is 0. \
+While models are still opened they end it at once, with 0 or 130.";
 
 impl Args {
     /// Serves until a signal comes.
@@ -190,6 +203,7 @@ impl Args {
             Log::Error => LevelFilter::ERROR,
             Log::Warn => LevelFilter::WARN,
             Log::Info => LevelFilter::INFO,
+            Log::Debug => LevelFilter::DEBUG,
         };
         let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         let log = log.with_ansi(false).with_target(false);
@@ -222,16 +236,25 @@ impl Args {
         let served = runtime.block_on(async {
             let mut stop = Box::pin(signal()?);
             let args = Arc::new(self);
-            // A program without a handler is ended by SIGHUP.
-            args.clone().reload(keys.clone(), certificate.clone())?;
+            // Without a handler SIGHUP ends the program, as it should when the terminal is closed.
+            if args.api_key.is_some() || certificate.is_some() {
+                args.clone().reload(keys.clone(), certificate.clone())?;
+            }
             // Before models are opened, which takes a while: who cannot listen learns it now.
-            let place = Place::of(&args).await?;
+            let place = args.place().await?;
+            // A key, or a certificate for its name, is what no site has.
+            if keys.is_empty() && certificate.is_none() && place.is_own_port() {
+                options.hosts = Hosts::local(&args.allow_host);
+            }
             let (opener, shown) = (args.clone(), progress.clone());
             let opening = tokio::task::spawn_blocking(move || opener.open_models(&shown));
             let models = tokio::select! {
                 models = opening => models??,
                 // It would be waited for.
-                () = &mut stop => std::process::exit(interrupt::EXIT.into()),
+                code = &mut stop => {
+                    drop(place);
+                    std::process::exit(code.into());
+                }
             };
             let server = Server::new(models, options).map_err(anyhow::Error::msg)?;
             if place.is_open() {
@@ -250,6 +273,9 @@ impl Args {
                 }
             }
             progress.say(&format!("listening on {}", place.name(certificate.is_some())?));
+            let stop = async {
+                stop.await;
+            };
             place.serve(server, certificate.as_ref(), stop).await?;
             Ok(ExitCode::SUCCESS)
         });
@@ -260,11 +286,19 @@ impl Args {
         served
     }
 
+    async fn place(&self) -> Result<Place> {
+        #[cfg(unix)]
+        if let Some(path) = &self.socket {
+            return Place::socket(path).await;
+        }
+        Place::port(SocketAddr::new(self.host, self.port)).await
+    }
+
     fn keys(&self) -> Result<Keys> {
         let Some(path) = &self.api_key else { return Ok(Keys::default()) };
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let keys = Keys::parse(&text);
         let name = path.display();
+        let keys = Keys::parse(&text).map_err(|error| anyhow!("{name}: {error}"))?;
         ensure!(!keys.is_empty(), "{name}: there is no key; give one a line");
         Ok(keys)
     }
@@ -377,77 +411,6 @@ impl Args {
     }
 }
 
-/// Where it listens.
-enum Place {
-    Port(TcpListener),
-    #[cfg(unix)]
-    Socket(UnixListener, PathBuf),
-}
-
-impl Place {
-    async fn of(args: &Args) -> Result<Self> {
-        #[cfg(unix)]
-        if let Some(path) = &args.socket {
-            let name = path.display();
-            // What a program has left that did not end well: nobody answers there.
-            let stale = path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket())
-                && UnixStream::connect(path).await.is_err();
-            if stale {
-                std::fs::remove_file(path).with_context(|| name.to_string())?;
-            }
-            let listener = UnixListener::bind(path);
-            let listener = listener.with_context(|| format!("cannot listen on {name}"))?;
-            return Ok(Self::Socket(listener, path.clone()));
-        }
-        let address = SocketAddr::new(args.host, args.port);
-        let listener = TcpListener::bind(address).await;
-        let listener = listener
-            .with_context(|| format!("cannot listen on {address}; --port takes another"))?;
-        Ok(Self::Port(listener))
-    }
-
-    /// Whether others than those on this machine may come.
-    fn is_open(&self) -> bool {
-        match self {
-            Self::Port(listener) => listener.local_addr().is_ok_and(|it| !it.ip().is_loopback()),
-            #[cfg(unix)]
-            Self::Socket(..) => false,
-        }
-    }
-
-    fn name(&self, tls: bool) -> Result<String> {
-        let scheme = if tls { "https" } else { "http" };
-        Ok(match self {
-            Self::Port(listener) => format!("{scheme}://{}", listener.local_addr()?),
-            #[cfg(unix)]
-            Self::Socket(_, path) => path.display().to_string(),
-        })
-    }
-
-    /// Serves until `stop` is ready.
-    async fn serve(
-        self,
-        server: Server,
-        certificate: Option<&Certificate>,
-        stop: impl Future<Output = ()>,
-    ) -> Result<()> {
-        match (self, certificate) {
-            (Self::Port(listener), None) => server.serve(listener, stop).await?,
-            (Self::Port(listener), Some(certificate)) => {
-                server.serve_tls(listener, certificate, stop).await?;
-            }
-            #[cfg(unix)]
-            (Self::Socket(listener, path), _) => {
-                let served = server.serve_on(listener, stop).await;
-                // It may be gone already.
-                let _ = std::fs::remove_file(path);
-                served?;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The end of a path, or an id as it is.
 fn served_name(model: &model_source::Model) -> String {
     let asked = Path::new(&model.name);
@@ -459,28 +422,29 @@ fn served_name(model: &model_source::Model) -> String {
     end.map_or_else(|| model.name.clone(), |it| it.to_string_lossy().into_owned())
 }
 
-/// Ready at the first signal to end; the second one ends the program.
+/// Ready at the first signal to end, with the exit code of a program that has nothing to end before; the second one
+/// ends the program.
 #[cfg(unix)]
-fn signal() -> Result<impl Future<Output = ()>> {
+fn signal() -> Result<impl Future<Output = u8>> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
-        let next = async move || {
-            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        let mut next = async move || {
+            tokio::select! { _ = term.recv() => 0, _ = int.recv() => interrupt::EXIT }
         };
-        let mut next = next;
-        next().await;
+        let code = next().await;
         tokio::spawn(async move {
             next().await;
             std::process::exit(interrupt::EXIT.into());
         });
+        code
     })
 }
 
-/// Ready at the first Ctrl-C; the second one ends the program.
+/// Ready at the first Ctrl-C, with its exit code; the second one ends the program.
 #[cfg(not(unix))]
-fn signal() -> Result<impl Future<Output = ()>> {
+fn signal() -> Result<impl Future<Output = u8>> {
     Ok(async {
         // Without a handler it is the system that ends us.
         let _ = tokio::signal::ctrl_c().await;
@@ -488,5 +452,6 @@ fn signal() -> Result<impl Future<Output = ()>> {
             let _ = tokio::signal::ctrl_c().await;
             std::process::exit(interrupt::EXIT.into());
         });
+        interrupt::EXIT
     })
 }

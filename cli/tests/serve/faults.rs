@@ -44,6 +44,12 @@ fn what_is_wrong_is_said_in_the_form_of_the_api() {
         let message = error["message"].as_str().unwrap();
         assert!(error["param"] == param && message.contains(part), "{body}: {error}");
     }
+    // As many texts as OpenAI takes, and one more.
+    for (count, part) in [(2048, "99999 is outside"), (2049, "give 1 to 2048")] {
+        let body = json!({"input": vec![[99_999]; count]});
+        let error = server.post("/v1/embeddings", &body).error(400);
+        assert!(error["message"].as_str().unwrap().contains(part), "{count}: {error}");
+    }
     let chats = [
         (json!({"messages": []}), "messages"),
         (json!({"prompt": "a"}), "messages"),
@@ -322,8 +328,13 @@ fn keys_are_asked_for() {
     server.signal("-HUP");
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!((asks(&mut server, "beta"), asks(&mut server, "")), (200, 401));
-    let message = support::fails(1, &["serve", "-m", TALES, "--api-key", file.to_str().unwrap()]);
-    assert!(message.contains("there is no key"), "{message}");
+    for (text, part) in [("# none\n", "there is no key"), ("alpha\nschlüssel\n", "keys: line 2: ")]
+    {
+        std::fs::write(&file, text).unwrap();
+        let arguments = ["serve", "-m", TALES, "--api-key", file.to_str().unwrap()];
+        let message = support::fails(1, &arguments);
+        assert!(message.contains(part), "{message}");
+    }
     let port = server.address.rsplit_once(':').unwrap().1;
     let message = support::fails(1, &["serve", "-m", TALES, "--port", port]);
     assert!(message.contains("cannot listen on") && message.contains("--port"), "{message}");
@@ -348,6 +359,68 @@ fn a_socket_is_a_place_too() {
     server.signal("-TERM");
     assert_eq!(server.ended(), Some(0));
     assert!(!path.exists());
+
+    // Whoever is there without answering us is there.
+    let other = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let message = support::fails(1, &arguments);
+    assert!(message.contains("cannot listen on"), "{message}");
+    assert!(path.exists());
+    drop(other);
+    std::fs::remove_file(&path).unwrap();
+
+    // One that ends leaves the socket of the one that follows it.
+    let socket = ["--log", "off", "--socket", path.to_str().unwrap()];
+    let mut first = Server::start(&socket);
+    std::fs::remove_file(&path).unwrap();
+    let _second = Server::start(&socket);
+    first.signal("-TERM");
+    assert_eq!(first.ended(), Some(0));
+    std::os::unix::net::UnixStream::connect(&path).unwrap();
+}
+
+/// A name that a site may have led here, as its page in a browser asks.
+#[test]
+fn a_site_whose_name_leads_here_is_refused() {
+    let ask = |server: &Server, head: &str| {
+        let address = server.address.trim_start_matches("https://");
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let head = format!("GET /v1/models {head}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        read(stream)
+    };
+    let site = "HTTP/1.1\r\nHost: site.example:8080";
+    let named = [("IREE_LLM_ALLOW_HOST", "a.example,Site.example")];
+    let server = Server::with(&["-m", TALES], &["--log", "off"], &named);
+    assert_eq!(ask(&server, site).status, 200);
+    assert_eq!(ask(&server, "HTTP/1.1\r\nHost: other.example").status, 403);
+
+    let server = Server::start(&["--log", "off", "--allow-host", "a.example"]);
+    let error = ask(&server, site).error(403);
+    assert_eq!(error["code"], "host_not_allowed");
+    assert!(error["message"].as_str().unwrap().contains("`--allow-host site.example`"), "{error}");
+    let good = [
+        format!("HTTP/1.1\r\nHost: {}", server.address),
+        "HTTP/1.1\r\nHost: localhost:1".into(),
+        "HTTP/1.1\r\nHost: a.example".into(),
+        "HTTP/1.0".into(),
+    ];
+    for head in good {
+        assert_eq!(ask(&server, &head).status, 200, "{head}");
+    }
+    drop(server);
+
+    // A key is what no site has, and who is reached from outside has names that it does not know.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "alpha\n").unwrap();
+    let server = Server::start(&["--log", "off", "--api-key", file.to_str().unwrap()]);
+    assert_eq!(ask(&server, &format!("{site}\r\nx-api-key: alpha")).status, 200);
+    let mut server = Server::start(&["--log", "off", "--host", "0.0.0.0"]);
+    server.address = server.address.replace("0.0.0.0", "127.0.0.1");
+    assert_eq!(ask(&server, site).status, 200);
+    let message = support::fails(2, &["serve", "-m", TALES, "--allow-host", "http://a.example:80"]);
+    assert!(message.contains("without a scheme and a port"), "{message}");
 }
 
 /// Longer than connections have for their last bytes once there is nothing to wait for.
@@ -388,7 +461,7 @@ fn what_is_said_stays_between_both() {
     };
     let first = certify();
     let files = ["--tls-cert", chain.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
-    let server = Server::start(&[&["--log", "off"], &files[..]].concat());
+    let server = Server::start(&[&["--log", "debug"], &files[..]].concat());
     let port = server.address.strip_prefix("https://").unwrap().rsplit_once(':').unwrap().1;
     let ask = |trusted: &str| {
         let trusted = ureq::tls::Certificate::from_pem(trusted.as_bytes()).unwrap();
@@ -414,6 +487,9 @@ fn what_is_said_stays_between_both() {
     assert!(!end.is_err_and(|it| it.kind() == ErrorKind::WouldBlock), "the connection stays open");
     assert!(!reply.starts_with(b"HTTP"), "{reply:?}");
     drop(silent);
+    // Neither is an error of ours.
+    server.logged("DEBUG no TLS with a client");
+    assert!(!server.log().contains("ERROR"), "{}", server.log());
 
     let second = certify();
     assert!(ask(&second).is_err());
@@ -471,20 +547,36 @@ fn it_stops_when_answers_are_whole_or_the_time_is_up() {
 fn it_ends_while_models_are_opened() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    // Into an empty cache, which takes a while.
-    let mut child = crate::support::running()
-        .args(["serve", "-q", "-m", TALES, "--socket", socket.to_str().unwrap()])
-        .env("IREE_LLM_CACHE_DIR", folder.path().join("cache"))
-        .spawn()
-        .unwrap();
-    let start = std::time::Instant::now();
-    while !socket.exists() {
-        assert!(start.elapsed() < LIMIT && child.try_wait().unwrap().is_none());
-        std::thread::sleep(Duration::from_millis(1));
+    let keys = folder.path().join("keys");
+    std::fs::write(&keys, "alpha\n").unwrap();
+    let keys = ["--api-key", keys.to_str().unwrap()];
+    for (signal, keys, code) in [
+        ("-TERM", &keys[..], Some(0)),
+        ("-INT", &keys[..], Some(130)),
+        // Its terminal is closed: nothing is there to read again.
+        ("-HUP", &[], None),
+    ] {
+        // Into an empty cache, which takes a while.
+        let cache = tempfile::tempdir().unwrap();
+        let mut child = crate::support::running()
+            .args(["serve", "-q", "-m", TALES, "--socket", socket.to_str().unwrap()])
+            .args(keys)
+            .env("IREE_LLM_CACHE_DIR", cache.path())
+            .spawn()
+            .unwrap();
+        let start = std::time::Instant::now();
+        while !socket.exists() {
+            assert!(start.elapsed() < LIMIT && child.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Keys are read again, and nothing else happens.
+        if !keys.is_empty() {
+            crate::support::signal("-HUP", &child);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        crate::support::signal(signal, &child);
+        until("it ends", || child.try_wait().unwrap().is_some());
+        assert_eq!(child.wait().unwrap().code(), code, "{signal}");
+        assert_eq!(socket.exists(), code.is_none(), "{signal}");
     }
-    // Keys are read again, and nothing else happens.
-    crate::support::signal("-HUP", &child);
-    std::thread::sleep(Duration::from_millis(50));
-    crate::support::signal("-TERM", &child);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
 }

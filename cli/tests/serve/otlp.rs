@@ -160,6 +160,8 @@ fn a_collector_that_is_not_there_stops_nothing() {
     server.complete(&json!({"prompt": "a", "max_tokens": 1}));
     server.signal("-TERM");
     assert_eq!(server.ended(), Some(0));
+    // An empty variable is none.
+    drop(Server::with(&["-m", TALES], &[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]));
     let message = support::fails(1, &["serve", "-m", TALES, "--otlp-endpoint", "localhost:4318"]);
     assert!(message.contains("give http://HOST:PORT"), "{message}");
 }

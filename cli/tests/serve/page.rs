@@ -38,7 +38,9 @@ fn pages_bring_all_that_they_need() {
             assert!(!reply.text.contains(inline), "{page}: {inline}");
         }
     }
-    files.extend(["api", "conversation", "message", "graph"].map(|it| format!("/page/{it}.js")));
+    files.extend(
+        ["storage", "api", "conversation", "message", "graph"].map(|it| format!("/page/{it}.js")),
+    );
     for path in &files {
         let reply = server.get(path);
         assert_eq!(reply.status, 200, "{path}");

@@ -249,7 +249,7 @@ mod failover {
             stream.set_read_timeout(Some(LIMIT)).unwrap();
             let body = body.to_string();
             let head = format!(
-                "POST {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
                  Content-Length: {}\r\n\r\n{body}",
                 body.len()
             );

@@ -107,7 +107,7 @@ impl Server {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let key = self.key.map(|key| format!("Authorization: Bearer {key}\r\n"));
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: {kind}\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\n\
              {}{}Content-Length: {}\r\n\r\n",
             key.unwrap_or_default(),
             self.extra,

@@ -1,5 +1,7 @@
 // What the server is asked, with the key that it may want.
 
+import { session } from "./storage.js";
+
 const KEY = "iree-llm/key";
 // The page may be mounted below a path of another program.
 const ROOT = new URL("../", import.meta.url);
@@ -14,11 +16,11 @@ export class Problem extends Error {
 
 /**
  * The answer to a request for `path`. Where the server wants a key, whoever sits here is asked for it, and
- * the request is sent again.
+ * the request is sent again; not with `quiet`.
  */
-export async function ask(path, options = {}) {
+export async function ask(path, { quiet, ...options } = {}) {
   for (;;) {
-    const key = sessionStorage.getItem(KEY);
+    const key = session.getItem(KEY);
     const headers = new Headers(options.headers);
     if (key) headers.set("Authorization", `Bearer ${key}`);
     let response;
@@ -30,16 +32,17 @@ export async function ask(path, options = {}) {
     }
     if (response.ok) return response;
     const problem = await problemOf(response);
+    if (response.status !== 401) throw problem;
     // Another request may have asked meanwhile.
-    const stale = key !== sessionStorage.getItem(KEY);
-    if (response.status !== 401 || !(stale || (await askForKey(Boolean(key))))) throw problem;
+    const stale = key !== session.getItem(KEY);
+    if (!stale && (quiet || !(await askForKey(Boolean(key))))) throw problem;
   }
 }
 
 /** The answer to the JSON `body`. */
-export function post(path, body, signal) {
+export function post(path, body, options) {
   const headers = { "Content-Type": "application/json" };
-  return ask(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+  return ask(path, { method: "POST", headers, body: JSON.stringify(body), ...options });
 }
 
 /** What is served. */
@@ -49,7 +52,7 @@ export async function models() {
 
 /** The pieces of a streamed answer to `body`. */
 export async function* chat(body, signal) {
-  const response = await post("v1/chat/completions", body, signal);
+  const response = await post("v1/chat/completions", body, { signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -76,9 +79,9 @@ export async function* chat(body, signal) {
   throw new Problem("The connection ended before the answer was whole.", 0);
 }
 
-/** Markdown as HTML that the server has made harmless. */
+/** Markdown as HTML that the server has made harmless. Nobody is asked for a key for that: it is not a question. */
 export async function markdown(text) {
-  return (await (await post("page/markdown", { text })).json()).html;
+  return (await (await post("page/markdown", { text }, { quiet: true })).json()).html;
 }
 
 async function problemOf(response) {
@@ -112,7 +115,7 @@ function askForKey(wrong) {
         note.textContent = "A key has letters, digits and signs, and no spaces.";
         return;
       }
-      sessionStorage.setItem(KEY, key);
+      session.setItem(KEY, key);
       given = true;
       dialog.close();
     };

@@ -3,37 +3,30 @@
 import { chat, models } from "./api.js";
 import { Conversation } from "./conversation.js";
 import { MessageView, copy, sends, touches } from "./message.js";
+import { keeps, local, session } from "./storage.js";
 
 const SETTINGS = "iree-llm/settings";
 const CURRENT = "iree-llm/current";
 /** Milliseconds between two times that an unfinished answer is kept. */
 const KEEP = 2000;
 const BUSY = "An answer is still being written, here or in another conversation: stop it first.";
+const KEEPS_NOTHING = "The browser lets this page keep nothing: conversations are gone when it is closed or loaded again.";
 
 const at = (id) => document.getElementById(id);
 const [log, scroll, draft, model] = ["log", "scroll", "draft", "model"].map(at);
 
 let served = [];
-let current = start();
+let current =
+  Conversation.load(session.getItem(CURRENT)) ?? Conversation.all()[0] ?? Conversation.begin(lastSettings());
 /** The message that is being written, with its conversation and what stops it. */
 let running = null;
 /** What shows each message of the current conversation. */
 let views = new Map();
 
-function start() {
-  const last = Conversation.load(sessionStorage.getItem(CURRENT)) ?? Conversation.all()[0];
-  // What was being written when the page was closed is as long as it came.
-  for (const message of last?.messages.filter((it) => it.running) ?? []) {
-    delete message.running;
-    message.stopped = true;
-  }
-  return last ?? Conversation.begin(lastSettings());
-}
-
 function lastSettings() {
   const none = { model: "", system: "", sampling: {} };
   try {
-    return { ...none, ...JSON.parse(localStorage.getItem(SETTINGS)) };
+    return { ...none, ...JSON.parse(local.getItem(SETTINGS)) };
   } catch {
     return none;
   }
@@ -57,7 +50,7 @@ function keep(conversation = current) {
   try {
     // An empty one is nothing to come back to.
     if (conversation.messages.length > 0) conversation.save();
-    localStorage.setItem(SETTINGS, JSON.stringify(current.settings));
+    local.setItem(SETTINGS, JSON.stringify(current.settings));
   } catch {
     notice("The browser has no room for this conversation: delete others, or export it.");
   }
@@ -81,7 +74,8 @@ function show() {
   at("empty").hidden = path.length > 0;
   showBusy();
   at("export").disabled = path.length === 0;
-  at("title").value = current.name;
+  // Not while another name is written.
+  if (document.activeElement !== at("title")) at("title").value = current.name;
   document.title = current.messages.length ? `${current.name} · iree-llm` : "iree-llm";
   showComposer();
 }
@@ -107,10 +101,12 @@ function showList() {
   const items = all.map((conversation) => {
     const item = at("item").content.firstElementChild.cloneNode(true);
     const [open, remove] = item.children;
+    item.dataset.id = conversation.id;
     open.textContent = conversation.name;
     if (conversation.id === current.id) open.setAttribute("aria-current", "true");
     open.addEventListener("click", () => {
-      openConversation(running?.conversation.id === conversation.id ? running.conversation : conversation);
+      // It may be longer than when the list was drawn.
+      openConversation(find(conversation.id) ?? conversation);
       closeSide();
     });
     remove.setAttribute("aria-label", `Delete “${conversation.name}”`);
@@ -118,17 +114,26 @@ function showList() {
     remove.addEventListener("click", () => deleteConversation(conversation));
     return item;
   });
+  const focused = document.activeElement.closest("#conversations li");
+  const place = [...(focused?.children ?? [])].indexOf(document.activeElement);
   at("conversations").replaceChildren(...items);
+  items.find((it) => it.dataset.id === focused?.dataset.id)?.children[place].focus();
+}
+
+/** The conversations that this tab works with. Of each there is one copy, or one would overwrite the other. */
+function atWork() {
+  return [...new Set([current, running?.conversation].filter(Boolean))];
+}
+
+/** The conversation called `id`, or null. */
+function find(id) {
+  return atWork().find((it) => it.id === id) ?? Conversation.load(id);
 }
 
 function openConversation(conversation) {
   current = conversation;
-  sessionStorage.setItem(CURRENT, current.id);
-  if (!served.some((it) => it.id === current.settings.model)) {
-    current.settings.model = served[0]?.id ?? "";
-  }
-  model.value = current.settings.model;
-  showServed();
+  session.setItem(CURRENT, current.id);
+  showModel();
   // What was said long ago is not said again.
   log.setAttribute("aria-live", "off");
   views = new Map();
@@ -153,10 +158,19 @@ function deleteConversation(conversation) {
     running.controller.abort();
   }
   conversation.delete();
-  const next = () => Conversation.all()[0] ?? Conversation.begin(lastSettings());
-  if (conversation.id === current.id) openConversation(next());
+  const [next] = Conversation.all();
+  if (conversation.id === current.id) openConversation(next ? find(next.id) : Conversation.begin(lastSettings()));
   showList();
   announce("Deleted");
+}
+
+/** Shows the model of the current conversation, which is another one where that is served no more. */
+function showModel() {
+  if (served.length && !served.some((it) => it.id === current.settings.model)) {
+    current.settings.model = served[0].id;
+  }
+  model.value = current.settings.model;
+  showServed();
 }
 
 function showServed() {
@@ -221,6 +235,8 @@ async function answer(conversation, parent) {
   } catch (error) {
     if (error.name === "AbortError") message.stopped = true;
     else message.error = error.message;
+    // Another model is served than when the page was opened.
+    if (error.status === 404) loadModels();
   }
   delete message.running;
   running = null;
@@ -287,9 +303,10 @@ async function loadModels() {
     notice(error.message, loadModels);
     return;
   }
-  notice("");
+  notice(keeps ? "" : KEEPS_NOTHING);
   model.replaceChildren(...served.map(({ id }) => new Option(id, id)));
-  openConversation(current);
+  showModel();
+  show();
 }
 
 // The composer
@@ -395,14 +412,14 @@ document.addEventListener("keydown", (event) => {
 
 // What another tab has changed; what is being written here stays.
 window.addEventListener("storage", (event) => {
-  if (!event.key?.endsWith(current.id) || running) return showList();
-  const other = Conversation.load(current.id);
-  if (other) openConversation(other);
+  for (const conversation of atWork().filter((it) => event.key?.endsWith(it.id))) conversation.refresh();
+  showModel();
+  show();
+  showList();
 });
 window.addEventListener("pagehide", () => {
   if (running && !running.deleted) keep(running.conversation);
 });
 
-show();
-showList();
+openConversation(current);
 loadModels();

@@ -1,5 +1,7 @@
 // A conversation is a tree of messages, of which one path is shown; the browser keeps it.
 
+import { local } from "./storage.js";
+
 const PREFIX = "iree-llm/conversation/";
 
 /** A name that nothing else has. */
@@ -13,6 +15,9 @@ function newId() {
  * `chosen` has, for a parent, which of its children is shown; without that it is the last one.
  */
 export class Conversation {
+  /** The messages that this tab has written or removed: of the others, another tab may know more. */
+  #ours = new Set();
+
   constructor(data) {
     Object.assign(this, data);
   }
@@ -28,8 +33,14 @@ export class Conversation {
   /** The one called `id`, or null. */
   static load(id) {
     try {
-      const data = JSON.parse(localStorage.getItem(PREFIX + id));
-      return data && Array.isArray(data.messages) ? new Conversation(data) : null;
+      const data = JSON.parse(local.getItem(PREFIX + id));
+      if (!Array.isArray(data.messages)) return null;
+      // What was being written when its page was closed is as long as it came.
+      for (const message of data.messages.filter((it) => it.running)) {
+        delete message.running;
+        message.stopped = true;
+      }
+      return new Conversation(data);
     } catch {
       return null;
     }
@@ -37,18 +48,41 @@ export class Conversation {
 
   /** All that the browser keeps, the latest first. */
   static all() {
-    const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
+    const keys = Object.keys(local).filter((key) => key.startsWith(PREFIX));
     const all = keys.map((key) => Conversation.load(key.slice(PREFIX.length))).filter(Boolean);
     return all.sort((a, b) => b.updated - a.updated);
   }
 
-  /** Throws when the browser has no room for it. */
+  /** What another tab has kept of it stays. Throws when the browser has no room for it. */
   save() {
-    localStorage.setItem(PREFIX + this.id, JSON.stringify(this));
+    this.merge(Conversation.load(this.id));
+    local.setItem(PREFIX + this.id, JSON.stringify(this));
+  }
+
+  /** Takes the messages of `other`, what is kept of this one, but for those that this tab has written or removed. */
+  merge(other) {
+    for (const theirs of other?.messages.filter((it) => !this.#ours.has(it.id)) ?? []) {
+      const known = this.message(theirs.id);
+      // As far as was known here.
+      delete known?.stopped;
+      if (known) Object.assign(known, theirs);
+      else this.messages.push(theirs);
+    }
+    // Which branch is shown is each tab's own choice.
+    this.chosen = { ...other?.chosen, ...this.chosen };
+  }
+
+  /** Takes all that another tab has kept of it. */
+  refresh() {
+    const other = Conversation.load(this.id);
+    if (!other) return;
+    this.merge(other);
+    const { title, updated, settings } = other;
+    Object.assign(this, { title, updated, settings });
   }
 
   delete() {
-    localStorage.removeItem(PREFIX + this.id);
+    local.removeItem(PREFIX + this.id);
   }
 
   /** What it is called: what one has written, else its first words. */
@@ -93,6 +127,7 @@ export class Conversation {
   add(parent, role, content) {
     const message = { id: newId(), parent: parent?.id ?? null, role, content };
     this.messages.push(message);
+    this.#ours.add(message.id);
     this.choose(message);
     this.updated = Date.now();
     return message;
@@ -104,7 +139,8 @@ export class Conversation {
 
   /** Removes a message that nothing follows. */
   remove(message) {
-    this.messages = this.messages.filter((it) => it !== message);
+    this.messages = this.messages.filter((it) => it.id !== message.id);
+    this.#ours.add(message.id);
     delete this.chosen[message.parent];
   }
 

@@ -73,7 +73,12 @@ export class MessageView {
     }
     thoughts.hidden = !thinks;
     thoughts.querySelector("div").textContent = message.reasoning ?? "";
-    if (message.role === "assistant") this.render();
+    if (message.role === "assistant") {
+      // What could not be rendered may be now, with a key that was given meanwhile.
+      if (this.failed) this.shown = "";
+      this.failed = false;
+      this.render();
+    }
 
     const error = this.find(".error");
     error.hidden = !message.error;
@@ -124,6 +129,7 @@ export class MessageView {
         this.showHtml(text, html);
       },
       () => {
+        this.failed = true;
         this.showPlain();
         this.shown = text;
         this.grown();

@@ -4,27 +4,31 @@
 {
   const KEY = "iree-llm/theme";
   const known = ["auto", "light", "dark"];
-  const read = () => {
-    const chosen = localStorage.getItem(KEY);
-    return known.includes(chosen) ? chosen : "auto";
+  const root = document.documentElement;
+  const show = (chosen) => {
+    root.dataset.theme = known.includes(chosen) ? chosen : "auto";
   };
-  const show = () => {
-    document.documentElement.dataset.theme = read();
-  };
-  show();
+  try {
+    show(localStorage.getItem(KEY));
+  } catch {
+    // The browser may keep nothing.
+  }
   document.addEventListener("DOMContentLoaded", () => {
     const choice = document.getElementById("theme");
-    choice.value = read();
+    choice.value = root.dataset.theme;
     choice.addEventListener("change", () => {
-      localStorage.setItem(KEY, choice.value);
-      show();
+      show(choice.value);
+      try {
+        localStorage.setItem(KEY, choice.value);
+      } catch {
+        // It is chosen until the page is closed.
+      }
     });
     // Another tab has chosen.
     window.addEventListener("storage", (event) => {
-      if (event.key === KEY) {
-        show();
-        choice.value = read();
-      }
+      if (event.key !== KEY) return;
+      show(event.newValue);
+      choice.value = root.dataset.theme;
     });
   });
 }

@@ -147,7 +147,7 @@ def status_of(stream):
 def once(number):
     rng = random.Random(SEED * 1_000_003 + number)
     path, body = body_of(rng)
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n".encode()
     json_type = b"Content-Type: application/json\r\n"
     length = f"Content-Length: {len(body)}\r\n".encode()
     stream = connect()
@@ -186,7 +186,7 @@ def once(number):
             method = rng.choice([b"GET", b"DELETE", b"PUT", b"OPTIONS", b"HEAD", b"BREW", b"TRACE"])
             odd = [b"/v1/models/%ff", b"/v1/responses/%00", b"//", b"/../..", b"/" + b"a" * 70_000, b"*", b"/v1/models/" + b"/" * 500]
             odd += [it.encode() for it in PATHS]
-            stream.sendall(method + b" " + rng.choice(odd) + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            stream.sendall(method + b" " + rng.choice(odd) + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         elif way == 9:  # goes away before the answer
             stream.sendall(head + json_type + length + b"\r\n" + body)
             return "left", None
@@ -194,7 +194,7 @@ def once(number):
             stream.sendall(head + json_type + length + b"\r\n" + body[: len(body) // 2])
             return "left", None
         elif way == 11:  # headers twice
-            twice = rng.choice([b"Host: y\r\n", json_type, b"Content-Type: text/plain\r\n", b"Authorization: Bearer a\r\n" * 2, b"x-request-id: \xff\r\n", b"Expect: 100-continue\r\n"])
+            twice = rng.choice([b"Host: 127.0.0.1\r\n", json_type, b"Content-Type: text/plain\r\n", b"Authorization: Bearer a\r\n" * 2, b"x-request-id: \xff\r\n", b"Expect: 100-continue\r\n"])
             stream.sendall(head + json_type + length + twice + b"\r\n" + body)
         elif way == 12:  # takes its time with the question
             whole = head + json_type + length + b"\r\n" + body[:300]
@@ -205,7 +205,7 @@ def once(number):
         elif way == 13:  # takes its time with the answer
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
             slow = b'{"prompt": "a", "max_tokens": 200, "ignore_eos": true, "stream": true, "n": 2}'
-            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             stream.sendall(head + json_type + b"Content-Length: %d\r\n\r\n" % len(slow) + slow)
             for _ in range(rng.randrange(100)):
                 stream.recv(10)
@@ -242,7 +242,7 @@ def main():
     start = time.time()
     crowd = [connect() for _ in range(1000)]
     for stream in crowd[::2]:
-        stream.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+        stream.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le")
     assert "ok" in get("/health")
     seen, wrong = collections.Counter(), []
     longest, slowest = 0.0, None

@@ -7,6 +7,7 @@ The server's first model has a chat template. With --key the server asks for tha
 1 where the page is not as it should be, and with 69 where there is no browser to look with."""
 
 import argparse
+import copy
 import json
 import os
 import re
@@ -76,13 +77,25 @@ class Tour:
         self.context = browser.new_context(**options)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=args.url)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(30_000)
         self.wrong, self.allowed, self.bodies, self.change = [], [], [], {}
+        self.watch()
+
+    def watch(self):
+        self.network = self.context.new_cdp_session(self.page)
+        self.network.send("Network.enable")
+        self.page.set_default_timeout(30_000)
         self.page.on("console", self.heard)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", self.requested)
         self.page.on("dialog", lambda dialog: dialog.accept())
         self.page.route("**/v1/chat/completions", self.chat)
+
+    def another(self):
+        """A tab beside it, with what the browser keeps in common."""
+        tab = copy.copy(self)
+        tab.page = self.context.new_page()
+        tab.watch()
+        return tab
 
     def heard(self, message):
         if message.type in ("error", "warning"):
@@ -139,6 +152,26 @@ class Tour:
     @property
     def questions(self):
         return self.page.locator("article.user")
+
+    @property
+    def items(self):
+        return self.page.get_by_role("navigation", name="Conversations").get_by_role("listitem")
+
+    def slow(self, rate=15_000):
+        """Lets so many bytes a second come from the server, as few as of a large model; -1: all there are."""
+        slow = {"offline": False, "latency": 0, "downloadThroughput": rate, "uploadThroughput": -1}
+        self.network.send("Network.emulateNetworkConditions", slow)
+
+    def begin(self, text):
+        """Asks, and returns while the answer is written."""
+        self.draft.fill(text)
+        self.draft.press("Enter")
+        expect(self.answers.last.locator(".text:not(.plain)")).to_have_text(re.compile(".{20}", re.S))
+        expect(self.page.get_by_role("log")).to_have_attribute("aria-busy", "true")
+
+    def asked(self):
+        """What was said in the conversation that was sent last, the answers left out."""
+        return [it["content"] for it in self.bodies[-1]["messages"]][::2]
 
     def say(self, text):
         self.draft.fill(text)
@@ -232,16 +265,9 @@ def stop(tour):
     page = tour.page
     page.get_by_role("button", name="New chat").click()
     tour.change = {"max_tokens": 1900, "ignore_eos": True}
-    # As slow as a large model.
-    network = tour.context.new_cdp_session(page)
-    slow = {"offline": False, "latency": 0, "downloadThroughput": 15_000, "uploadThroughput": -1}
-    network.send("Network.enable")
-    network.send("Network.emulateNetworkConditions", slow)
+    tour.slow()
     for way in ("button", "key"):
-        tour.draft.fill("Tell me a long story")
-        tour.draft.press("Enter")
-        expect(tour.answers.last.locator(".text:not(.plain)")).to_have_text(re.compile(".{20}", re.S))
-        expect(page.get_by_role("log")).to_have_attribute("aria-busy", "true")
+        tour.begin("Tell me a long story")
         if way == "button":
             tour.shot("streaming")
             page.get_by_role("button", name="Stop").click()
@@ -252,7 +278,7 @@ def stop(tour):
         assert len(tour.answers.last.locator(".text").inner_text()) > 5
         expect(page.get_by_role("button", name="Send")).to_be_visible()
         expect(tour.draft).to_be_focused()
-    network.send("Network.emulateNetworkConditions", slow | {"downloadThroughput": -1})
+    tour.slow(-1)
     tour.check()
 
 
@@ -289,7 +315,7 @@ def settings(tour):
 def conversations(tour):
     """Conversations are named, exported and deleted."""
     page = tour.page
-    items = page.get_by_role("navigation", name="Conversations").get_by_role("listitem")
+    items = tour.items
     expect(items).to_have_count(3)
     expect(items.first).to_contain_text("Who are you?")
     name = page.get_by_label("Name of the conversation")
@@ -308,6 +334,116 @@ def conversations(tour):
     items.last.get_by_role("button").first.click()
     expect(tour.questions.first.locator(".text")).to_have_text("Tell me of a fox")
     tour.check()
+
+
+def returns(tour):
+    """A conversation that is opened again is as long as it has become since the list was drawn."""
+    page = tour.page
+    tour.change = {"max_tokens": 8, "ignore_eos": True}
+    page.get_by_role("button", name="New chat").click()
+    tour.say("One")
+    tour.items.first.get_by_role("button").first.click()
+    tour.say("Two")
+    assert tour.asked() == ["One", "Two"], tour.bodies[-1]
+    # It is left while an answer comes, which ends meanwhile.
+    tour.change["max_tokens"] = 200
+    tour.slow()
+    tour.begin("Three")
+    page.get_by_role("button", name="New chat").click()
+    expect(tour.answers).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden(timeout=30_000)
+    tour.slow(-1)
+    tour.items.filter(has_text="One").get_by_role("button").first.click()
+    expect(tour.answers.last.locator(".numbers")).to_contain_text("200 tokens")
+    tour.change["max_tokens"] = 8
+    tour.say("Four")
+    assert tour.asked() == ["One", "Two", "Three", "Four"], tour.bodies[-1]
+    page.reload()
+    expect(tour.answers).to_have_count(4)
+    tour.check()
+
+
+def tabs(tour):
+    """Each of two tabs has what is said in the other, and stays where it is."""
+    page, other = tour.page, tour.another()
+    tour.change = {"max_tokens": 30, "ignore_eos": True}
+    page.get_by_role("button", name="New chat").click()
+    tour.say("One")
+    other.open()
+    expect(other.questions.locator(".text")).to_have_text("One")
+    tour.questions.get_by_role("button", name="Edit").click()
+    editor = page.get_by_label("Edit the message")
+    editor.fill("Uno")
+    page.set_viewport_size({"width": 1200, "height": 300})
+    scroll = page.locator("#scroll")
+    for top in ("it.scrollHeight", "0"):
+        scroll.evaluate(f"(it) => new Promise((go) => {{ it.onscroll = go; it.scrollTop = {top}; }})")
+    other.say("Two")
+    expect(tour.answers).to_have_count(2)
+    tour.done()
+    expect(editor).to_have_value("Uno")
+    expect(editor).to_be_focused()
+    assert scroll.evaluate("(it) => it.scrollTop") == 0
+    page.set_viewport_size({"width": 1200, "height": 800})
+    editor.press("Escape")
+    tour.say("Three")
+    assert tour.asked() == ["One", "Two", "Three"], tour.bodies[-1]
+    # Both at once.
+    tour.change["max_tokens"] = 200
+    tour.slow()
+    tour.begin("Four")
+    tour.change = {"max_tokens": 8}
+    expect(other.questions).to_have_count(4)
+    other.say("Five")
+    tour.done()
+    tour.slow(-1)
+    for tab in (tour, other):
+        expect(tab.questions.locator(".text")).to_have_text(["One", "Two", "Three", "Four", "Five"])
+        expect(tab.answers.nth(3).locator(".numbers")).to_contain_text("200 tokens")
+        tab.page.reload()
+        expect(tab.answers).to_have_count(5)
+        expect(tab.answers.nth(3).locator(".numbers")).to_contain_text("200 tokens")
+    other.page.close()
+    tour.check()
+
+
+def models(tour):
+    """Another model is served than when the page was opened, or nobody says which."""
+    page = tour.page
+    tour.allowed.append("Failed to load resource")
+    tour.change = {"max_tokens": 8}
+    choice = page.get_by_label("Model", exact=True)
+    expect(choice).not_to_have_value("")
+    name = choice.input_value()
+    gone = {"data": [{"id": "gone", "object": "model", "max_model_len": 64}]}
+    page.route("**/v1/models", lambda route: route.fulfill(json=gone))
+    page.reload()
+    expect(choice).to_have_value("gone")
+    page.unroute("**/v1/models")
+    page.get_by_role("button", name="New chat").click()
+    tour.say("Hello")
+    alert = tour.answers.get_by_role("alert")
+    expect(alert).to_contain_text("there is no model")
+    expect(choice).to_have_value(name)
+    alert.get_by_role("button", name="Try again").click()
+    tour.done()
+    expect(alert).to_be_hidden()
+    assert tour.bodies[-1]["model"] == name, tour.bodies[-1]
+    # The conversation knows its model itself.
+    page.route("**/v1/models", lambda route: route.abort())
+    page.reload()
+    notice = page.locator("#notice")
+    expect(notice).to_contain_text("cannot be reached")
+    tour.items.first.get_by_role("button").first.click()
+    tour.say("And now?")
+    assert tour.bodies[-1]["model"] == name, tour.bodies[-1]
+    page.unroute("**/v1/models")
+    notice.get_by_role("button", name="Try again").click()
+    expect(choice).to_have_value(name)
+    expect(notice).to_be_hidden()
+    tour.check()
+    tour.allowed.remove("Failed to load resource")
 
 
 def markdown(tour):
@@ -495,6 +631,29 @@ def phone(tour):
     tour.check()
 
 
+def forgets(tour):
+    """A browser that keeps nothing says so, and does all the rest."""
+    page = tour.page
+    page.add_init_script("""for (const name of ["localStorage", "sessionStorage"]) {
+        Object.defineProperty(window, name, {get() { throw new DOMException("denied", "SecurityError"); }});
+    }""")
+    tour.open()
+    expect(page.get_by_role("alert").first).to_contain_text("lets this page keep nothing")
+    tour.change = {"max_tokens": 8}
+    tour.say("One")
+    page.get_by_role("button", name="New chat").click()
+    tour.say("Two")
+    expect(tour.items).to_have_count(2)
+    tour.items.last.get_by_role("button").first.click()
+    tour.say("Three")
+    assert tour.asked() == ["One", "Three"], tour.bodies[-1]
+    page.get_by_label("Theme").select_option("dark")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    tour.open("/page/metrics")
+    expect(page.get_by_role("status")).to_have_text("Live")
+    tour.check()
+
+
 def metrics(tour, phone_tour):
     """The graphs show what is going on."""
     page = tour.page
@@ -555,11 +714,13 @@ def tour_all(browser):
     desk = {"viewport": {"width": 1200, "height": 800}}
     small = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     tour = Tour(browser, **desk)
-    for part in (converse, stop, settings, conversations, markdown, looks, errors, keyboard):
+    for part in (converse, stop, settings, conversations, returns, tabs, models, markdown, looks, errors, keyboard):
         part(tour)
         print(part.__name__, flush=True)
     phone(Tour(browser, **small))
     print("phone", flush=True)
+    forgets(Tour(browser, **desk))
+    print("forgets", flush=True)
     metrics(Tour(browser, **desk), Tour(browser, **small))
     print("metrics", flush=True)
 
@@ -573,6 +734,16 @@ def tour_key(browser):
     expect(tour.answers.locator(".text:not(.plain)")).to_be_visible()
     tour.page.reload()
     expect(tour.answers.locator(".text:not(.plain)")).to_be_visible()
+    # A key that is known no more is asked for with a question, not to show what was answered.
+    unknown = {"status": 401, "json": {"error": {"message": "no valid API key"}}}
+    tour.page.route("**/page/markdown", lambda route: route.fulfill(**unknown))
+    tour.page.reload()
+    expect(tour.answers.locator(".text.plain")).to_be_visible()
+    expect(tour.page.get_by_label("Model", exact=True)).not_to_have_value("")
+    expect(tour.page.get_by_role("dialog")).to_be_hidden()
+    tour.page.unroute("**/page/markdown")
+    tour.say("More")
+    expect(tour.answers.locator(".text:not(.plain)")).to_have_count(2)
     tour.page.get_by_role("link", name="Metrics").click()
     expect(tour.page.get_by_role("status")).to_have_text("Live")
     tour.check()
