@@ -10,15 +10,17 @@ use crate::Problem;
 /// The names by which requests may call a server (`Host`).
 ///
 /// A site can have its own name lead to 127.0.0.1 once its page is open in a browser (DNS rebinding). To the browser
-/// the server of that machine is then the site's own, which the page may use. Its requests still have the site's name.
+/// the server of that machine is then the site's own, which the page may use. Its requests still have the site's name,
+/// and that has a dot.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
-    /// Those that are good besides addresses and localhost; if absent, all are.
+    /// Those that are good besides addresses, localhost and names without a dot; if absent, all are.
     names: Option<Vec<String>>,
 }
 
 impl Hosts {
-    /// Addresses, `localhost` and what ends with `.localhost`, which are no site's, and `names` (without a port).
+    /// Addresses, names without a dot (`localhost`, what this machine calls itself) and what ends with `.localhost`, which
+    /// are no site's, and `names` (without a port).
     pub fn local(names: &[String]) -> Self {
         Self { names: Some(names.iter().map(|it| plain(it)).collect()) }
     }
@@ -39,7 +41,7 @@ impl Hosts {
         });
         for name in asked.chain(said) {
             let is_ours = is_address(&name)
-                || name == "localhost"
+                || (!name.is_empty() && !name.contains('.'))
                 || name.ends_with(".localhost")
                 || names.contains(&name);
             if !is_ours {
@@ -86,6 +88,8 @@ mod tests {
             "LocalHost:8080",
             "localhost.:80",
             "a.localhost:1",
+            "here",
+            "ip6-localhost:8080",
             "gate.example",
             "GATE.example.:443",
         ];
@@ -96,11 +100,9 @@ mod tests {
             "evil.example",
             "evil.example:8080",
             "localhost.evil.example",
-            "evillocalhost",
             "a.gate.example",
             "1.2.3",
             "127.0.0.1.evil.example",
-            "here",
             "",
             "a b",
             "[::1",

@@ -94,7 +94,7 @@ impl Listener for Secured {
                 // It was gone before its turn came.
                 Err(tls_listener::Error::ListenerError(error))
                     if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // As where there are no files left; who closes connections may leave some.
+                // As where there are no files left.
                 Err(tls_listener::Error::ListenerError(error)) => {
                     tracing::error!("no connection can be taken: {error}");
                     tokio::time::sleep(PAUSE).await;

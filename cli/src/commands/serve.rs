@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, env = "IREE_LLM_SOCKET", value_name = "PATH", conflicts_with_all = ["host", "port", "tls_cert"])]
     socket: Option<PathBuf>,
 
-    /// Names by which requests may call the server besides addresses and `localhost`, as a proxy passes them on. Others
+    /// Names by which requests may call the server besides addresses and those without a dot, as a proxy passes them on. Others
     /// get 403 on this machine's own addresses without keys and TLS, where a page of another site may lead its name to
     #[arg(long, env = "IREE_LLM_ALLOW_HOST", value_name = "NAME,…", value_delimiter = ',', value_parser = host_name)]
     allow_host: Vec<String>,

@@ -559,9 +559,10 @@ fn it_ends_while_models_are_opened() {
         // Into an empty cache, which takes a while.
         let cache = tempfile::tempdir().unwrap();
         let mut child = crate::support::running()
-            .args(["serve", "-q", "-m", TALES, "--socket", socket.to_str().unwrap()])
+            .args(["serve", "-m", TALES, "--socket", socket.to_str().unwrap()])
             .args(keys)
             .env("IREE_LLM_CACHE_DIR", cache.path())
+            .stderr(std::process::Stdio::piped())
             .spawn()
             .unwrap();
         let start = std::time::Instant::now();
@@ -576,7 +577,10 @@ fn it_ends_while_models_are_opened() {
         }
         crate::support::signal(signal, &child);
         until("it ends", || child.try_wait().unwrap().is_some());
-        assert_eq!(child.wait().unwrap().code(), code, "{signal}");
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), code, "{signal}");
         assert_eq!(socket.exists(), code.is_none(), "{signal}");
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(!said.contains("listening on"), "{signal}: {said}");
     }
 }

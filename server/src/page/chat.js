@@ -367,12 +367,13 @@ settings.addEventListener("input", () => {
   // What is out of range is sent too: the server says what is wrong with it.
   const given = inputs.filter((it) => it.value !== "").map((it) => [it.name, Number(it.value)]);
   current.settings.sampling = Object.fromEntries(given);
+  // At once: another tab that keeps its own of this conversation takes these over.
+  keep();
   showComposer();
 });
 settings.addEventListener("click", ({ target }) => {
   if (target === settings || target.closest("[data-close]")) settings.close();
 });
-settings.addEventListener("close", () => keep());
 at("reset").addEventListener("click", () => {
   for (const input of [at("system"), ...inputs]) input.value = "";
   settings.dispatchEvent(new Event("input"));

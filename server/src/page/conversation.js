@@ -17,6 +17,8 @@ function newId() {
 export class Conversation {
   /** The messages that this tab has written or removed: of the others, another tab may know more. */
   #ours = new Set();
+  /** Behind which messages this tab has chosen what is shown. */
+  #choices = new Set();
 
   constructor(data) {
     Object.assign(this, data);
@@ -61,15 +63,20 @@ export class Conversation {
 
   /** Takes the messages of `other`, what is kept of this one, but for those that this tab has written or removed. */
   merge(other) {
-    for (const theirs of other?.messages.filter((it) => !this.#ours.has(it.id)) ?? []) {
-      const known = this.message(theirs.id);
+    if (!other) return;
+    const leads = (id) => [this, other].some((it) => it.children(id).length > 0);
+    // The others are removed, unless something follows them.
+    this.messages = this.messages.filter((it) => this.#ours.has(it.id) || other.message(it.id) || leads(it.id));
+    for (const theirs of other.messages) {
+      const [known, ours] = [this.message(theirs.id), this.#ours.has(theirs.id)];
+      if (!known && (!ours || leads(theirs.id))) this.messages.push(theirs);
+      if (!known || ours) continue;
       // As far as was known here.
-      delete known?.stopped;
-      if (known) Object.assign(known, theirs);
-      else this.messages.push(theirs);
+      delete known.stopped;
+      Object.assign(known, theirs);
     }
-    // Which branch is shown is each tab's own choice.
-    this.chosen = { ...other?.chosen, ...this.chosen };
+    const own = Object.entries(this.chosen).filter(([parent]) => this.#choices.has(parent));
+    this.chosen = { ...other.chosen, ...Object.fromEntries(own) };
   }
 
   /** Takes all that another tab has kept of it. */
@@ -135,6 +142,7 @@ export class Conversation {
 
   choose(message) {
     this.chosen[message.parent] = message.id;
+    this.#choices.add(String(message.parent));
   }
 
   /** Removes a message that nothing follows. */

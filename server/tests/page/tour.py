@@ -404,8 +404,39 @@ def tabs(tour):
         tab.page.reload()
         expect(tab.answers).to_have_count(5)
         expect(tab.answers.nth(3).locator(".numbers")).to_contain_text("200 tokens")
+    # A branch that one begins is the other's too, which has chosen none; what one removes is gone.
+    tour.questions.last.get_by_role("button", name="Edit").click()
+    editor.fill("Six")
+    tour.change = {"max_tokens": 8, "temperature": 1000}
+    tour.allowed.append("Failed to load resource")
+    editor.press("Enter")
+    failed = [tab.answers.last.get_by_role("alert") for tab in (tour, other)]
+    for alert in failed:
+        expect(alert).to_contain_text("must be between")
+    tour.change = {"max_tokens": 8}
+    failed[0].get_by_role("button", name="Try again").click()
+    tour.done()
+    tour.say("Seven")
+    for tab in (tour, other):
+        expect(tab.questions.locator(".text")).to_have_text(["One", "Two", "Three", "Four", "Six", "Seven"])
+        expect(tab.answers).to_have_count(6)
+        expect(tab.answers.nth(4).get_by_role("alert")).to_be_hidden()
+    other.say("Eight")
+    expect(tour.questions.locator(".text")).to_have_text(["One", "Two", "Three", "Four", "Six", "Seven", "Eight"])
+    tour.done()
+    # What is typed in a dialog stays while the other tab writes.
+    other.page.get_by_role("button", name="System prompt and sampling").click()
+    other.page.get_by_label("System prompt", exact=True).fill("Be brief.")
+    tour.say("Nine")
+    other.page.keyboard.press("Escape")
+    other.page.reload()
+    other.page.get_by_role("button", name="System prompt and sampling").click()
+    expect(other.page.get_by_label("System prompt", exact=True)).to_have_value("Be brief.")
+    # New conversations would begin with it.
+    other.page.get_by_label("System prompt", exact=True).fill("")
     other.page.close()
     tour.check()
+    tour.allowed.remove("Failed to load resource")
 
 
 def models(tour):
