@@ -11,9 +11,8 @@
 //!    tokens of a stream is the time of a step of known size.
 //!    One whose beginning lies elsewhere (files) has no part in this until it is brought in, a piece before each
 //!    step.
-//! 3. Waiting requests start in the order of their ranks, before prompts that run already where they rank before
-//!    these, as long as there are pages for the prompt
-//!    and one more. None overtakes: while the first does not fit, none does. One whose next page a
+//! 3. Waiting requests start in the order of their ranks, also before a prompt that runs already, if
+//!    that ranks later, as long as there are pages for the prompt and one more. None overtakes another: while the first does not fit, none does. One whose next page a
 //!    running request is about to fill waits for that, a step or few, and finds it in the prefix
 //!    cache: of requests that come at once and begin alike, the first computes what is common.
 //! 4. What is left of the rows goes to drafted tokens that are to be verified; up to half of them are kept
