@@ -225,15 +225,9 @@ impl Engine {
         let context = match options.context {
             None => max,
             Some(context) if (1..=max).contains(&context) => context,
-            Some(context) if context > max && context <= longest => {
-                return Err(Error::Unsupported(format!(
-                    "a context of {context} tokens: the model was opened for {max}, and takes as many as it is opened for, \
-                     up to {longest}"
-                )));
-            }
             Some(context) => {
                 return Err(Error::Unsupported(format!(
-                    "a context of {context} tokens: this model takes 1 to {longest}"
+                    "a context of {context} tokens: the model was opened for 1 to {max}, and can be for up to {longest}"
                 )));
             }
         };
