@@ -11,7 +11,7 @@ const NAMED: [&str; 3] = ["eos", "eot", "eom"];
 
 /// Texts of tokens that end an answer, whatever else a file says of them: those of llama.cpp that end
 /// nothing else in any vocabulary, and DeepSeek's.
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 16] = [
     "<|eot_id|>",
     "<|im_end|>",
     PART,
@@ -19,6 +19,7 @@ const KNOWN: [&str; 15] = [
     CALL,
     "<end_of_turn>",
     "<turn|>",
+    "<|tool_response>",
     "<|endoftext|>",
     "<|end_of_text|>",
     "<|eom_id|>",

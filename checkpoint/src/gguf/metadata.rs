@@ -85,6 +85,13 @@ impl Metadata {
         }
     }
 
+    /// The same of a key of layers: they may have one number each, which is the same then.
+    pub(crate) fn unsigned_of_layers(&self, key: &str) -> Option<u64> {
+        let Value::Integers(all) = self.get(key)? else { return self.unsigned(key) };
+        let (first, others) = all.split_first()?;
+        others.iter().all(|it| it == first).then(|| u64::try_from(*first).ok())?
+    }
+
     /// The strings under `key`.
     pub fn texts(&self, key: &str) -> Option<&Strings> {
         match self.get(key)? {

@@ -239,7 +239,8 @@ impl RowOrders {
         let Some(of) = architecture(metadata).filter(|of| of.pairs) else {
             return Self { name: "", query_heads: None, key_heads: None };
         };
-        let heads = |key: &str| metadata.unsigned(&format!("{}.attention.{key}", of.name));
+        let heads =
+            |key: &str| metadata.unsigned_of_layers(&format!("{}.attention.{key}", of.name));
         let query_heads = heads("head_count");
         let key_heads = heads("head_count_kv").or(query_heads);
         Self { name: of.name, query_heads, key_heads }

@@ -319,6 +319,9 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
             key("embedding_scale", f32_value(*embedding_scale));
             key("residual_scale", f32_value(layers[0].residual_scale));
             key("logit_scale", f32_value(1.0 / logits.scale));
+            // The converter of Granite 4 says it of each layer.
+            let heads = vec![config.num_key_value_heads as i32; config.num_hidden_layers];
+            key("attention.head_count_kv", integers(&heads));
         }
         "cohere2" | "command-r" => key("logit_scale", f32_value(logits.scale)),
         "mistral3" => {
