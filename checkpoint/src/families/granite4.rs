@@ -1,5 +1,6 @@
 //! Granite 4 where it is dense (`modeling_granitemoehybrid.py` without experts and without Mamba): as Granite
-//! 3, with gate and up in one projection, and perhaps no rotation at all.
+//! 3, with gate and up in one projection (apart in MLX's folders, as other models have them), and perhaps no
+//! rotation at all.
 
 use super::granite::Multipliers;
 use super::{Family, Sizes, limit};
@@ -35,15 +36,21 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let ropes = (keys.string("position_embedding_type")? == Some("rope")).then_some([0; 2]);
     let multipliers = Multipliers::read(keys)?;
     let hidden = sizes.hidden_size;
+    let mlx = keys.value("quantization").is_some();
     Ok(multipliers.of(sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {
         let attention = Attention { ropes, ..sizes.attention(layer, [bias; 2]) };
-        let module = layer.at("shared_mlp");
-        let mlp = FeedForward::Mlp(Mlp {
-            gate_up: vec![module.linear("input_linear", [2 * wide, hidden], false)],
-            down: module.linear("output_linear", [hidden, wide], false),
-            activation,
-            learned: Vec::new(),
-        });
-        sizes.layer(layer, attention, mlp)
+        let mlp = if mlx {
+            let names = ["gate_proj", "up_proj", "down_proj"];
+            sizes.mlp_of(&layer.at("mlp"), names, wide, false, activation)
+        } else {
+            let module = layer.at("shared_mlp");
+            Mlp {
+                gate_up: vec![module.linear("input_linear", [2 * wide, hidden], false)],
+                down: module.linear("output_linear", [hidden, wide], false),
+                activation,
+                learned: Vec::new(),
+            }
+        };
+        sizes.layer(layer, attention, FeedForward::Mlp(mlp))
     })))
 }

@@ -156,10 +156,25 @@ fn not_zero(keys: &Keys, key: &str) -> Result<Option<f64>> {
 
 /// The context that a model was trained with at first.
 fn original(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<usize> {
+    Ok(said_original(config, keys)?.unwrap_or(sizes.max_position_embeddings))
+}
+
+fn said_original(config: &Keys, keys: &Keys) -> Result<Option<usize>> {
     let key = "original_max_position_embeddings";
     // Where both say it, transformers takes the outer one.
     let outer = config.size(key, limit::POSITIONS)?;
-    Ok(outer.or(keys.size(key, limit::POSITIONS)?).unwrap_or(sizes.max_position_embeddings))
+    Ok(outer.or(keys.size(key, limit::POSITIONS)?))
+}
+
+/// The context that YaRN makes of the original one, where a configuration says what it was: who adds YaRN as
+/// model cards of Qwen tell leaves `max_position_embeddings` as it is.
+pub(super) fn stretched_context(config: &Keys) -> Result<Option<usize>> {
+    // Families whose layers rotate differently say so under other keys.
+    let Ok(keys) = flat(config) else { return Ok(None) };
+    let kind = keys.string("rope_type")?.or(keys.string("type")?);
+    let said = said_original(config, &keys)?.zip(keys.positive("factor")?);
+    let longer = |(original, factor)| (original as f64 * factor) as usize;
+    Ok(said.filter(|_| kind == Some("yarn")).map(longer).map(|it| it.min(limit::POSITIONS)))
 }
 
 /// The object that says how all layers rotate; empty where there is none.

@@ -32,6 +32,7 @@ pub(crate) struct Sizes {
     pub kv_heads: usize,
     /// Even.
     pub head_dim: usize,
+    /// What the key says, or more where YaRN stretches it.
     pub max_position_embeddings: usize,
     pub rms_norm_eps: f64,
     /// Where the configuration has none.
@@ -55,6 +56,9 @@ impl Sizes {
                 "`num_key_value_heads` is {kv_heads}: it must divide `num_attention_heads`, {heads}"
             )));
         }
+        let positions =
+            size("max_position_embeddings", limit::POSITIONS, defaults.max_position_embeddings)?;
+        let stretched = super::rope::stretched_context(config)?;
         Ok(Self {
             vocab_size: size("vocab_size", limit::VOCAB, defaults.vocab_size)?,
             hidden_size,
@@ -63,11 +67,7 @@ impl Sizes {
             heads,
             kv_heads,
             head_dim: head_dim(config, hidden_size, heads, defaults.head_dim)?,
-            max_position_embeddings: size(
-                "max_position_embeddings",
-                limit::POSITIONS,
-                defaults.max_position_embeddings,
-            )?,
+            max_position_embeddings: stretched.map_or(positions, |it| it.max(positions)),
             rms_norm_eps: config.positive("rms_norm_eps")?.unwrap_or(defaults.rms_norm_eps),
             rope_theta: defaults.rope_theta,
         })

@@ -232,6 +232,22 @@ fn granite_with_experts_has_its_multipliers() {
 }
 
 #[test]
+fn granite_4_has_gate_and_up_apart_in_folders_of_mlx() {
+    let rows = |name: &str, changes| {
+        let base = json!({"num_local_experts": 0, "shared_intermediate_size": 24,
+                          "layers_block_type": ["attention"]});
+        let config =
+            good(of("granitemoehybrid", "GraniteMoeHybridForCausalLM", with(base, changes)));
+        let name = format!("model.layers.0.{name}.weight");
+        config.tensors().find(|it| it.name == name).map(|it| it.shape[0])
+    };
+    let mlx = || json!({"quantization": {"bits": 4, "group_size": 32}});
+    let (one, apart) = ("shared_mlp.input_linear", "mlp.up_proj");
+    assert_eq!([rows(one, json!({})), rows(apart, json!({}))], [Some(48), None]);
+    assert_eq!([rows(one, mlx()), rows(apart, mlx())], [None, Some(24)]);
+}
+
+#[test]
 fn glm_with_experts_has_them_behind_layers_without() {
     let glm = |changes| of("glm4_moe", "Glm4MoeForCausalLM", changes);
     let config = good(glm(json!({
