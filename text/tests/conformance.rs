@@ -116,7 +116,7 @@ fn round_trips(tokenizer: &Tokenizer, path: &Path) {
     };
     assert!((' '..='~').chain("\r\n\t".chars()).all(|c| keeps(&String::from(c))), "{name}: ASCII");
     assert!(["日本語 🦊", "ğşç", "ещё", "한국어", "שלום"].iter().all(|it| keeps(it)), "{name}");
-    let composes = ["command-r", "mpt", "qwen2"].iter().any(|it| name.ends_with(it));
+    let composes = ["command-r", "mpt", "qwen2", "qwen35"].iter().any(|it| name.ends_with(it));
     let character = prop_oneof![any::<char>(), "[ -~]".prop_map(|it| it.chars().next().unwrap())];
     let texts = prop::collection::vec(character, 0..80);
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };

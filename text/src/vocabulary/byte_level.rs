@@ -154,7 +154,7 @@ static ALL: &[PreTokenizer] = &[
         ..PLAIN
     },
     PreTokenizer { names: "stablelm2 hunyuan solar-open grok-2 megrez", cuts: &[QWEN2], ..PLAIN },
-    PreTokenizer { names: "qwen35", cuts: &[QWEN35], ..PLAIN },
+    PreTokenizer { names: "qwen35", cuts: &[QWEN35], composes: true, ..PLAIN },
     PreTokenizer { names: "seed-coder", cuts: &[SEED], ..PLAIN },
     PreTokenizer { names: "tekken", cuts: &[TEKKEN], whole: true, bos: true, ..PLAIN },
     PreTokenizer { names: "gpt-4o llama4 kanana2 talkie minimax-m2", cuts: &[GPT4O], ..PLAIN },
