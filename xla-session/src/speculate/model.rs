@@ -6,12 +6,18 @@ use super::Drafter;
 use crate::sample::Sampler;
 use crate::{Error, InferenceSession, Result};
 
+/// By how much vocabularies of one tokenizer differ at most: models round their number of rows up, and not all to
+/// the same multiple (Qwen2.5 has 151936 or 152064).
+const PADDING: usize = 256;
+
 /// Drafts what a smaller model with the same tokenizer says.
 ///
 /// Where tokens are sampled, it draws from its own logits with a copy of the sampler, which has the same
 /// random numbers before it: the nearer the two models are, the more often both draw the same token.
 pub struct ModelDrafter {
     session: Box<dyn InferenceSession>,
+    /// Of the model that is drafted for.
+    vocab_size: usize,
     /// What the session's context holds.
     held: Vec<u32>,
     /// How many of these are known to begin the text.
@@ -32,17 +38,23 @@ impl ModelDrafter {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] when the vocabularies differ in size.
+    /// [`Error::Unsupported`] when the vocabularies differ in size by more than their padding may.
     pub fn new(mut session: Box<dyn InferenceSession>, vocab_size: usize) -> Result<Self> {
         let drafted = session.capabilities().vocab_size;
-        if drafted != vocab_size {
+        if drafted.abs_diff(vocab_size) > PADDING {
             return Err(Error::Unsupported(format!(
                 "the draft model has a vocabulary of {drafted} tokens, the model one of {vocab_size}: \
                  give a draft model with the same tokenizer"
             )));
         }
         session.reset();
-        Ok(Self { session, held: Vec::new(), common: 0, logits: Vec::new() })
+        Ok(Self { session, vocab_size, held: Vec::new(), common: 0, logits: Vec::new() })
+    }
+
+    /// Whether the smaller model has all of `tokens`.
+    fn knows(&self, tokens: &[u32]) -> bool {
+        let vocab_size = self.session.capabilities().vocab_size;
+        tokens.iter().all(|token| (*token as usize) < vocab_size)
     }
 
     /// Forgets what of the context is not the beginning of `tokens`. Those that were `common` before are
@@ -63,7 +75,8 @@ impl Drafter for ModelDrafter {
         let Some((_, before)) = tokens.split_last() else { return Ok(()) };
         self.rewind(before);
         let new = &before[self.held.len()..];
-        if !new.is_empty() && before.len() < self.session.capabilities().context {
+        if !new.is_empty() && self.knows(new) && before.len() < self.session.capabilities().context
+        {
             self.session.prefill(new)?;
             self.held.extend(new);
         }
@@ -82,7 +95,10 @@ impl Drafter for ModelDrafter {
         let most = most.min(room);
         let Some((_, before)) = tokens.split_last().filter(|_| most > 0) else { return Ok(()) };
         self.rewind(before);
-        let Self { session, held, logits, .. } = self;
+        if !self.knows(&tokens[self.held.len()..]) {
+            return Ok(());
+        }
+        let Self { session, held, logits, vocab_size, .. } = self;
         let mut sampler = sampler.cloned();
         let mut new = tokens[held.len()..].to_vec();
         let first = drafts.len();
@@ -92,10 +108,14 @@ impl Drafter for ModelDrafter {
                 Some(sampler) => {
                     session.logits(&new, logits)?;
                     session.capabilities().suppress(logits);
+                    logits.resize(*vocab_size, f32::NEG_INFINITY);
                     sampler.sample(logits, tokens, &drafts[first..])
                 }
             };
             held.append(&mut new);
+            if token as usize >= *vocab_size {
+                break;
+            }
             drafts.push(token);
             new.push(token);
         }

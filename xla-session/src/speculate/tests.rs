@@ -28,22 +28,35 @@ impl Table {
         Self { capabilities, seed, tokens: Vec::new(), steps: Vec::new() }
     }
 
-    fn row(&self, end: usize) -> [f32; VOCAB] {
+    /// The same with a vocabulary of that size, whose further rows are as likely as any.
+    fn padded(mut self, vocab_size: usize) -> Self {
+        self.capabilities.vocab_size = vocab_size;
+        self
+    }
+
+    fn row(&self, end: usize) -> Vec<f32> {
         let last = &self.tokens[end.saturating_sub(2)..end];
         let mut state =
             last.iter().fold(self.seed, |state, &token| state * 31 + u64::from(token) + 1);
-        std::array::from_fn(|_| {
+        let next = || {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 40) as f32 / (1 << 24) as f32 * 3.0
-        })
+        };
+        std::iter::repeat_with(next).take(self.capabilities.vocab_size).collect()
     }
 
     fn append(&mut self, tokens: &[u32]) -> Result<std::ops::Range<usize>> {
         let (context, held) = (self.capabilities.context, self.tokens.len());
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
+        }
+        // Others take what a drafter makes up, too.
+        let vocab_size = self.capabilities.vocab_size;
+        let unknown = tokens.iter().find(|&&token| token as usize >= vocab_size);
+        if let Some(&token) = unknown.filter(|_| vocab_size != VOCAB) {
+            return Err(Error::TokenOutOfRange { token, vocab_size });
         }
         if held + tokens.len() > context {
             return Err(Error::ContextFull { needed: held + tokens.len(), context, max: context });
@@ -180,15 +193,19 @@ fn case() -> impl Strategy<Value = Case> {
 
 fn drafters(case: &Case, same: bool) -> Vec<Speculation> {
     // The same model drafts what is right, another one what is not.
-    let model = || {
+    let padded = |vocab_size| {
         let session = Table::new(if same { case.model } else { 1 }, case.context.min(40));
-        ModelDrafter::new(Box::new(session), VOCAB).unwrap()
+        ModelDrafter::new(Box::new(session.padded(vocab_size)), VOCAB).unwrap()
     };
+    let model = || padded(VOCAB);
     vec![
         Speculation::fixed(NgramDrafter::default(), 3),
         Speculation::auto(NgramDrafter::default()),
         Speculation::fixed(model(), 4),
         Speculation::auto(model()),
+        // Vocabularies that are padded otherwise: it drafts what the model has not, or has not all.
+        Speculation::fixed(padded(VOCAB + 3), 4),
+        Speculation::fixed(padded(VOCAB - 3), 4),
         Speculation::fixed(Stubborn(vec![1, 2, 3, 999]), 6),
     ]
 }
@@ -247,9 +264,10 @@ fn sampled_tokens_have_the_distribution_of_the_model() {
         for (pair, counts) in counts.iter().enumerate() {
             let mut table = Table::new(3, 2);
             table.tokens = vec![(pair / VOCAB) as u32, (pair % VOCAB) as u32];
-            let weights = table.row(2).map(|logit| (f64::from(logit) / 0.8).exp());
+            let weight = |logit: &f32| (f64::from(*logit) / 0.8).exp();
+            let weights: Vec<f64> = table.row(2).iter().map(weight).collect();
             let (all, sum) = (counts.iter().sum::<usize>() as f64, weights.iter().sum::<f64>());
-            let expected = weights.map(|weight| all * weight / sum);
+            let expected: Vec<f64> = weights.iter().map(|weight| all * weight / sum).collect();
             if expected.iter().any(|&it| it < 5.0) {
                 continue;
             }
