@@ -44,6 +44,24 @@ pub struct ModelConfig {
     /// Ids that the model must not generate, `suppress_tokens` of `generation_config.json`, whatever their
     /// logits are: they stand for pieces of images and the like. Mostly none.
     pub suppress_tokens: Vec<u32>,
+    /// How its makers have its answers sampled.
+    pub sampling: Sampling,
+}
+
+/// How a model's makers have its answers sampled: `generation_config.json`, or the keys `general.sampling.*` of a
+/// GGUF file. What is not said, or is no value that the field may have, is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Sampling {
+    /// 0 takes the most likely token.
+    pub temperature: Option<f32>,
+    /// Keeps this many of the most likely tokens; 0 keeps all.
+    pub top_k: Option<usize>,
+    /// Keeps the fewest most likely tokens whose probabilities reach this sum, above 0.
+    pub top_p: Option<f32>,
+    /// Keeps tokens at least this fraction as likely as the most likely one.
+    pub min_p: Option<f32>,
+    /// Makes all tokens of the prompt and the answer less likely, where it is above 1.
+    pub repetition_penalty: Option<f32>,
 }
 
 impl ModelConfig {

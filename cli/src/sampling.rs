@@ -2,16 +2,37 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use xla_session::Result;
+use xla_session::config::ModelConfig;
 use xla_session::sample::{Sampler, SamplerOptions};
+
+/// Whose values hold where nothing is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum GenerationConfig {
+    /// The model's: `generation_config.json`, or `general.sampling.*` of a GGUF file
+    #[default]
+    Auto,
+    /// Nothing is cut off, and nothing is less likely for having occurred
+    None,
+}
+
+impl GenerationConfig {
+    /// What holds for a model where nothing else is said.
+    pub fn of(self, config: &ModelConfig) -> SamplerOptions {
+        match self {
+            Self::Auto => SamplerOptions::recommended(&config.sampling),
+            Self::None => SamplerOptions::default(),
+        }
+    }
+}
 
 /// Greedy, unless one of these asks for chance.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Temperature; 0 always takes the most likely token
-    /// [default: 0, or 1 with --top-k, --top-p or --min-p]
+    /// [default: 0, or the model's with --top-k, --top-p or --min-p]
     #[arg(long, env = "IREE_LLM_TEMP", value_name = "T", value_parser = |text: &str| number(text, 0.0, f32::MAX))]
     temp: Option<f32>,
 
@@ -31,9 +52,20 @@ pub struct SamplingArgs {
     #[arg(long, env = "IREE_LLM_SEED", value_name = "N")]
     seed: Option<u64>,
 
-    /// Make tokens that have occurred less likely; 1 does not
+    /// Make tokens that have occurred less likely; 1 does not [default: the model's, mostly 1]
     #[arg(long, env = "IREE_LLM_REPEAT_PENALTY", value_name = "X", value_parser = |text: &str| number(text, f32::MIN_POSITIVE, f32::MAX))]
     repeat_penalty: Option<f32>,
+
+    /// Take what the model's makers recommend where these flags say nothing: a repeat penalty, and where chance is
+    /// asked for the rest too
+    #[arg(
+        long,
+        env = "IREE_LLM_GENERATION_CONFIG",
+        value_name = "auto|none",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub generation_config: GenerationConfig,
 }
 
 impl SamplingArgs {
@@ -54,25 +86,29 @@ impl SamplingArgs {
         }
     }
 
-    /// The sampler that the flags describe; `None` is greedy.
+    /// The sampler that the flags describe for the model whose `own` values are so; `None` is greedy.
     ///
     /// # Errors
     ///
     /// A value is out of range.
-    pub fn sampler(&self) -> Result<Option<Sampler>> {
+    pub fn sampler(&self, own: &SamplerOptions) -> Result<Option<Sampler>> {
         let plain = SamplerOptions::default();
         let cuts = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
-        let temperature = self.temp.unwrap_or(if cuts { plain.temperature } else { 0.0 });
-        let repeat_penalty = self.repeat_penalty.unwrap_or(plain.repeat_penalty);
+        let temperature = self.temp.unwrap_or(if cuts { own.temperature } else { 0.0 });
+        let (repeat_penalty, repeat_last_n) = match self.repeat_penalty {
+            Some(penalty) => (penalty, plain.repeat_last_n),
+            None => (own.repeat_penalty, own.repeat_last_n),
+        };
         if temperature == 0.0 && repeat_penalty == plain.repeat_penalty {
             return Ok(None);
         }
         let options = SamplerOptions {
             temperature,
-            top_k: self.top_k.unwrap_or(plain.top_k),
-            top_p: self.top_p.unwrap_or(plain.top_p),
-            min_p: self.min_p.unwrap_or(plain.min_p),
+            top_k: self.top_k.unwrap_or(own.top_k),
+            top_p: self.top_p.unwrap_or(own.top_p),
+            min_p: self.min_p.unwrap_or(own.min_p),
             repeat_penalty,
+            repeat_last_n,
             seed: self.seed.unwrap_or_else(arbitrary_seed),
             ..plain
         };
@@ -107,7 +143,11 @@ mod tests {
 
     fn sampler(flags: &[&str]) -> Option<SamplerOptions> {
         let flags = Flags::try_parse_from([&[""], flags].concat()).unwrap();
-        flags.sampling.sampler().unwrap().map(|sampler| sampler.options().clone())
+        flags
+            .sampling
+            .sampler(&SamplerOptions::default())
+            .unwrap()
+            .map(|sampler| sampler.options().clone())
     }
 
     #[test]
@@ -128,6 +168,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_model_recommends_holds_where_flags_say_nothing() {
+        let own = SamplerOptions {
+            temperature: 0.7,
+            top_k: 20,
+            repeat_penalty: 1.05,
+            repeat_last_n: usize::MAX,
+            ..SamplerOptions::default()
+        };
+        let sampler = |flags: &[&str]| {
+            let flags = Flags::try_parse_from([&[""], flags].concat()).unwrap();
+            flags.sampling.sampler(&own).unwrap().map(|sampler| sampler.options().clone())
+        };
+        let penalised = sampler(&[]).unwrap();
+        assert_eq!((penalised.temperature, penalised.repeat_penalty), (0.0, 1.05));
+        assert_eq!(penalised.repeat_last_n, usize::MAX);
+        assert_eq!(sampler(&["--repeat-penalty", "1"]), None);
+        let sampled = sampler(&["--top-p", "0.9"]).unwrap();
+        assert_eq!((sampled.temperature, sampled.top_k, sampled.top_p), (0.7, 20, 0.9));
+    }
+
+    #[test]
     fn values_out_of_range_are_usage_errors() {
         for flags in [
             ["--temp", "-1"],
@@ -142,6 +203,13 @@ mod tests {
             assert!(error.contains(flags[0]), "{error}");
         }
         let flags = Flags::try_parse_from(["", "--top-p", "0"]).unwrap();
-        assert!(flags.sampling.sampler().unwrap_err().to_string().contains("top-p"));
+        assert!(
+            flags
+                .sampling
+                .sampler(&SamplerOptions::default())
+                .unwrap_err()
+                .to_string()
+                .contains("top-p")
+        );
     }
 }

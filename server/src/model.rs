@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use serde_json::{Value, json};
 use text::{ChatTemplate, Tokenizer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use xla_session::sample::SamplerOptions;
 use xla_session::{Batcher, Pooling};
 
 use crate::Problem;
@@ -25,6 +27,8 @@ pub struct ModelOptions {
     pub name: String,
     /// Ids that end an answer.
     pub eos: Vec<u32>,
+    /// How answers are sampled where a request does not say it; its biases and its seed are not used.
+    pub sampling: SamplerOptions,
     /// Most requests that run or wait; what comes beyond them is sent away (429).
     pub most_requests: usize,
     /// Which hidden states an embedding is made of.
@@ -43,6 +47,7 @@ impl ModelOptions {
         Self {
             name,
             eos: Vec::new(),
+            sampling: SamplerOptions::default(),
             most_requests: 128,
             pooling: Pooling::Last,
             normalized: true,
@@ -146,6 +151,18 @@ impl Model {
     /// What requests call it.
     pub fn name(&self) -> &str {
         &self.options.name
+    }
+
+    /// What answers are sampled with where a request does not say it, by the names of fields.
+    pub(crate) fn sampling(&self) -> Value {
+        let SamplerOptions { temperature, top_k, top_p, min_p, repeat_penalty, .. } =
+            self.options.sampling;
+        // Single precision, as one would write it.
+        let number = |it: f32| it.to_string().parse::<f64>().unwrap_or(it.into());
+        json!({
+            "temperature": number(temperature), "top_k": top_k, "top_p": number(top_p),
+            "min_p": number(min_p), "repeat_penalty": number(repeat_penalty),
+        })
     }
 
     /// Whether its thread is there, has not been at one step for minutes, and has not just had to give up all requests

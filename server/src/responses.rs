@@ -42,7 +42,7 @@ const LEFT_OUT: [&str; 11] = [
 type Messages = Vec<Map<String, Value>>;
 
 /// What a response says of the request, as it came, or what it means where it did not come.
-const ECHOED: [(&str, &str); 12] = [
+const ECHOED: [(&str, &str); 10] = [
     ("instructions", "null"),
     ("max_output_tokens", "null"),
     ("metadata", "{}"),
@@ -50,11 +50,9 @@ const ECHOED: [(&str, &str); 12] = [
     ("previous_response_id", "null"),
     ("reasoning", "{\"effort\": null, \"summary\": null}"),
     ("store", "true"),
-    ("temperature", "1.0"),
     ("text", "{\"format\": {\"type\": \"text\"}}"),
     ("tool_choice", "\"auto\""),
     ("tools", "[]"),
-    ("top_p", "1.0"),
 ];
 
 pub(crate) async fn answer(
@@ -62,14 +60,18 @@ pub(crate) async fn answer(
     request: Request,
 ) -> Result<Response, Problem> {
     let given = body::read(request, shared.options.most_bytes).await?;
+    let came = |name: &str| given.get(name).filter(|value| !value.is_null()).cloned();
     let echo = ECHOED.iter().map(|(name, absent)| {
-        let value = given.get(*name).filter(|value| !value.is_null()).cloned();
         let absent = || serde_json::from_str(absent).unwrap_or_default();
-        ((*name).to_owned(), value.unwrap_or_else(absent))
+        ((*name).to_owned(), came(name).unwrap_or_else(absent))
     });
-    let echo: Map<String, Value> = echo.collect();
+    let mut echo: Map<String, Value> = echo.collect();
+    let sampled = ["temperature", "top_p"].map(|name| (name, came(name)));
     let mut fields = Fields::new(given);
     let model = shared.model(&mut fields)?;
+    for (name, came) in sampled {
+        echo.insert(name.into(), came.unwrap_or_else(|| model.sampling()[name].clone()));
+    }
     let mut messages = match fields.take::<String>("previous_response_id")? {
         None => Vec::new(),
         Some(id) => shared.responses.messages(&id).ok_or_else(|| {

@@ -78,25 +78,27 @@ impl Settings {
     ///
     /// A value is out of range, or of another type.
     pub fn take(fields: &mut Fields, model: &Model) -> Result<Self, Problem> {
-        let plain = SamplerOptions::default();
-        let top_k = fields.take::<i64>("top_k")?.unwrap_or(0);
+        let own = &model.options.sampling;
+        let top_k = fields.take::<i64>("top_k")?;
         // As llama.cpp and vLLM have it, -1 is off too.
-        let top_k = usize::try_from(top_k.max(0)).unwrap_or(usize::MAX);
+        let top_k = top_k.map(|it| usize::try_from(it.max(0)).unwrap_or(usize::MAX));
         let repeat_last_n = fields.take::<i64>("repeat_last_n")?;
         let seed = seed(fields)?;
         // As llama.cpp has it, -1 is all.
         let repeat_last_n = repeat_last_n.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        let (repeat_penalty, most_recent) = repeat_penalty(fields)?;
+        let (repeat_penalty, most_recent) = repeat_penalty(fields, own)?;
+        let mut penalty = |name| fields.number(name, -2.0, 2.0);
+        let (presence, frequency) = (penalty("presence_penalty")?, penalty("frequency_penalty")?);
         let options = SamplerOptions {
-            temperature: fields.number("temperature", 0.0, 100.0)?.unwrap_or(plain.temperature),
-            top_k,
+            temperature: fields.number("temperature", 0.0, 100.0)?.unwrap_or(own.temperature),
+            top_k: top_k.unwrap_or(own.top_k),
             // 0 keeps the most likely token, as any number does that it alone reaches.
-            top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(plain.top_p).max(f32::MIN_POSITIVE),
-            min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(plain.min_p),
+            top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(own.top_p).max(f32::MIN_POSITIVE),
+            min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(own.min_p),
             repeat_penalty,
             repeat_last_n: repeat_last_n.unwrap_or(most_recent),
-            presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?.unwrap_or(0.0),
-            frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
+            presence_penalty: presence.unwrap_or(own.presence_penalty),
+            frequency_penalty: frequency.unwrap_or(own.frequency_penalty),
             logit_bias: logit_bias(fields, model)?,
             seed: seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
         };
@@ -299,10 +301,9 @@ impl Settings {
     }
 }
 
-/// By llama.cpp's name, of the latest tokens, or by that of transformers and vLLM, of all; and of how many it is
-/// where nothing else is said.
-fn repeat_penalty(fields: &mut Fields) -> Result<(f32, usize), Problem> {
-    let plain = SamplerOptions::default();
+/// By llama.cpp's name, of the latest tokens, or by that of transformers and vLLM, of all, or the model's `own`; and
+/// of how many it is where nothing else is said.
+fn repeat_penalty(fields: &mut Fields, own: &SamplerOptions) -> Result<(f32, usize), Problem> {
     let mut penalty = |name| fields.number(name, 0.01, 100.0);
     match (penalty("repeat_penalty")?, penalty("repetition_penalty")?) {
         (Some(_), Some(_)) => {
@@ -310,7 +311,8 @@ fn repeat_penalty(fields: &mut Fields) -> Result<(f32, usize), Problem> {
             Err(Problem::field("repetition_penalty", message))
         }
         (None, Some(penalty)) => Ok((penalty, usize::MAX)),
-        (penalty, None) => Ok((penalty.unwrap_or(plain.repeat_penalty), plain.repeat_last_n)),
+        (Some(penalty), None) => Ok((penalty, SamplerOptions::default().repeat_last_n)),
+        (None, None) => Ok((own.repeat_penalty, own.repeat_last_n)),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 
+use checkpoint::config::Sampling;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -58,6 +59,21 @@ impl Default for SamplerOptions {
 }
 
 impl SamplerOptions {
+    /// As a model's makers have it, and the default where they say nothing.
+    pub fn recommended(by: &Sampling) -> Self {
+        let plain = Self::default();
+        Self {
+            temperature: by.temperature.unwrap_or(plain.temperature),
+            top_k: by.top_k.unwrap_or(plain.top_k),
+            top_p: by.top_p.unwrap_or(plain.top_p),
+            min_p: by.min_p.unwrap_or(plain.min_p),
+            repeat_penalty: by.repetition_penalty.unwrap_or(plain.repeat_penalty),
+            // In transformers it is of all tokens.
+            repeat_last_n: by.repetition_penalty.map_or(plain.repeat_last_n, |_| usize::MAX),
+            ..plain
+        }
+    }
+
     fn check(&self) -> Result<()> {
         let number = |name: &str, value: f32, good: bool, must: &str| {
             if good {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::ModelConfig;
+use super::{ModelConfig, Sampling};
 use crate::architecture::{FeedForward, Layer, RopeScaling};
 use crate::encodings::Quantisation;
 use crate::families::{Family, Sizes};
@@ -89,10 +89,8 @@ fn with_images(model_type: &str) -> Option<bool> {
 fn of_gguf(set: &gguf::Set) -> Result<ModelConfig> {
     let gguf::HuggingFace { config, names, rope_factors } = gguf::hugging_face(set)?;
     let (path, names) = (&set.source, Some(&names));
-    let nothing = Map::new();
-    let keys = |map| Keys { path, prefix: "", map, names };
-    let config = keys(&config);
-    let mut config = parse(&config, &config, &keys(&nothing))?;
+    let config = Keys { path, prefix: "", map: &config, names };
+    let mut config = parse(&config, &config, &config)?;
     let Some(factors) = rope_factors else { return Ok(config) };
     let wrong = |message: String| Error::Checkpoint { path: path.clone(), message };
     let rope = &mut config.architecture.ropes[0];
@@ -190,7 +188,24 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         eos_token_ids: ids("eos_token_id", defaults.eos_token_ids)?,
         bos_token_id: ids("bos_token_id", defaults.bos_token_id.as_slice())?.first().copied(),
         suppress_tokens,
+        sampling: sampling(generation),
     })
+}
+
+/// As servers that take it do: of use where it makes sense, and no reason to have no model.
+fn sampling(generation: &Keys) -> Sampling {
+    let number = |key, least, most| {
+        let number = generation.value(key)?.as_f64()? as f32;
+        (least..=most).contains(&number).then_some(number)
+    };
+    let top_k = generation.value("top_k").and_then(serde_json::Value::as_u64);
+    Sampling {
+        temperature: number("temperature", 0.0, 100.0),
+        top_k: top_k.and_then(|it| usize::try_from(it).ok()),
+        top_p: number("top_p", f32::MIN_POSITIVE, 1.0),
+        min_p: number("min_p", 0.0, 1.0),
+        repetition_penalty: number("repetition_penalty", 0.01, 100.0),
+    }
 }
 
 fn family(config: &Keys) -> Result<&'static Family> {

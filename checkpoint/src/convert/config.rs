@@ -80,7 +80,9 @@ impl Described {
         });
         let mut generation: Object = generation.collect();
         // Of no model's configuration.
-        generation.extend(config.remove_entry("suppress_tokens"));
+        for key in gguf::SAMPLING.map(|(key, _)| key).into_iter().chain(["suppress_tokens"]) {
+            generation.extend(config.remove_entry(key));
+        }
         Ok(Self { config, generation })
     }
 }

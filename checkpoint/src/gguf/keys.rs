@@ -23,6 +23,15 @@ pub(crate) const VALUE_HEADS_ARE_TILED: &str = "value_heads_are_tiled";
 /// Divisors of the rotary frequencies, one for each: Llama 3.1's scaling comes so.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
+/// How answers are sampled: keys of `generation_config.json`, and what these files call them.
+pub(crate) const SAMPLING: [(&str, &str); 5] = [
+    ("temperature", "temp"),
+    ("top_k", "top_k"),
+    ("top_p", "top_p"),
+    ("min_p", "min_p"),
+    ("repetition_penalty", "penalty_repeat"),
+];
+
 /// How many of the layers, the last ones, guess further tokens.
 const GUESSING: &str = "nextn_predict_layers";
 
@@ -156,6 +165,13 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         keys.put_named("suppress_tokens", suppressed, json_of(value));
     }
 
+    for (ours, theirs) in SAMPLING {
+        let theirs = format!("general.sampling.{theirs}");
+        if let Some(value) = metadata.get(&theirs) {
+            keys.put_named(ours, &theirs, json_of(value));
+        }
+    }
+
     let Keys { config, names, .. } = keys;
     // What has ropes of its own has taken them.
     let taken = config.contains_key("rope_parameters");
@@ -178,9 +194,12 @@ impl Keys<'_> {
         self.metadata.get(&format!("{}.{key}", self.architecture)).map(json_of)
     }
 
-    /// Copies the value of a key of the architecture; whether there is one.
+    /// Copies the value of a key of the architecture; whether there is one. Where each layer has a number and all
+    /// are the same it is that number: Granite 4's heads of keys are said so.
     pub fn copy(&mut self, ours: &str, theirs: &str) -> bool {
-        let value = self.own(theirs);
+        let key = format!("{}.{theirs}", self.architecture);
+        let of_layers = self.metadata.unsigned_of_layers(&key).map(Json::from);
+        let value = of_layers.or_else(|| self.own(theirs));
         let there = value.is_some();
         self.put(ours, theirs, value);
         there

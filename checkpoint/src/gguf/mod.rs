@@ -21,7 +21,9 @@ mod keys;
 mod names;
 
 pub(crate) use architectures::Architecture;
-pub(crate) use keys::{HuggingFace, NORMS_ARE_WHOLE, VALUE_HEADS_ARE_TILED, hugging_face};
+pub(crate) use keys::{
+    HuggingFace, NORMS_ARE_WHOLE, SAMPLING, VALUE_HEADS_ARE_TILED, hugging_face,
+};
 pub use metadata::{Metadata, Strings, Value};
 pub(crate) use names::stored_name;
 pub(crate) use set::{Part, Set};

@@ -10,7 +10,7 @@ use checkpoint::architecture::{
     Architecture, Attention, FeedForward, Groups, Layer, Linear, Mixer, Parameter, Rope,
     RopeScaling, Shares,
 };
-use checkpoint::config::ModelConfig;
+use checkpoint::config::{ModelConfig, Sampling};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -305,6 +305,21 @@ fn generation_config_comes_first_for_special_tokens() {
     assert!(read(r#"{"suppress_tokens": [-1]}"#).suppress_tokens.is_empty());
     assert!(read(r#"{"suppress_tokens": null}"#).suppress_tokens.is_empty());
 
+    let said = r#"{"do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05}"#;
+    let sampling = Sampling {
+        temperature: Some(0.7),
+        top_k: Some(20),
+        top_p: Some(0.8),
+        min_p: None,
+        repetition_penalty: Some(1.05),
+    };
+    assert_eq!(read(said).sampling, sampling);
+    let wrong = r#"{"temperature": "hot", "top_k": -1, "top_p": 0, "min_p": 2, "repetition_penalty": null}"#;
+    assert_eq!(read(wrong).sampling, Sampling::default());
+    // It is of `generation_config.json` alone.
+    let config = with(llama(), json!({"temperature": 0.5})).to_string();
+    assert_eq!(read_text(&config, None).unwrap().sampling, Sampling::default());
+
     let all = json!({"suppress_tokens": Vec::from_iter(0..100)}).to_string();
     for (text, part) in [
         (&*all, "no token is left"),
@@ -421,6 +436,27 @@ fn long_contexts_are_asked_for() {
     assert_eq!(of(Some(129)), (1024, 0.5));
     let llama = good(llama());
     assert_eq!(llama.clone().with_context(Some(7)), llama);
+}
+
+/// Who adds YaRN as model cards tell leaves `max_position_embeddings` as it is.
+#[test]
+fn yarn_stretches_the_context_that_it_names() {
+    let of = |scaling| {
+        let base = json!({"max_position_embeddings": 1024, "rope_scaling": scaling});
+        good(with(llama(), base)).longest_context
+    };
+    let yarn = |factor, original| {
+        of(
+            json!({"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}),
+        )
+    };
+    assert_eq!(yarn(4.0, 512), 2048);
+    assert_eq!(yarn(2.0, 128), 1024);
+    assert_eq!(of(json!({"type": "yarn", "factor": 4.0})), 1024);
+    assert_eq!(
+        of(json!({"type": "linear", "factor": 4.0, "original_max_position_embeddings": 512})),
+        1024
+    );
 }
 
 #[test]

@@ -171,6 +171,8 @@ fn tokens_that_are_known_to_end_an_answer_do_so_whatever_the_keys_name() {
     assert_eq!(ends(1, [bos, eos, turn, ("a", normal), ("<|eot_id|>", normal)]), [1, 2]);
     // What the keys name comes first, and no more than once.
     assert_eq!(ends(2, [bos, eos, turn, ("a", normal), ("<EOT>", user_defined)]), [2, 1, 4]);
+    let (turn, tool) = (("<turn|>", control), ("<|tool_response>", user_defined));
+    assert_eq!(ends(2, [bos, eos, turn, ("a", normal), tool]), [2, 1, 4]);
 
     let (end_of_text, end) = (("<|endoftext|>", control), ("<|end|>", user_defined));
     assert_eq!(ends(1, [("<s>", control), end_of_text, end, ("a", normal), ("b", normal)]), [1, 2]);
@@ -179,6 +181,23 @@ fn tokens_that_are_known_to_end_an_answer_do_so_whatever_the_keys_name() {
     let gpt_oss = [last, end_of_text, end, call, ("a", normal)];
     assert_eq!(ends(0, gpt_oss), [0, 1, 3]);
     assert_eq!(ends(2, gpt_oss), [0, 1, 3]);
+}
+
+#[test]
+fn a_number_of_each_layer_is_one_of_all_where_they_are_the_same() {
+    let with = |heads: &[i32]| {
+        let mut file = llama();
+        file.set("llama.attention.head_count_kv", integers(heads));
+        let folder = folder(&file.bytes());
+        let config = ModelConfig::from_dir(folder.path())?;
+        let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap)?;
+        let keys = checkpoint.tensor("model.layers.0.self_attn.k_proj.weight", &[4, 8])?;
+        let places: Vec<_> = (0..4).map(|row| keys.row(row).start / 8).collect();
+        Ok::<_, checkpoint::Error>((config.num_key_value_heads, places))
+    };
+    assert_eq!(with(&[1, 1]).unwrap(), (1, vec![0, 2, 1, 3]));
+    says(&with(&[1, 2]).unwrap_err(), &["`llama.attention.head_count_kv` is [1,2]"]);
+    says(&with(&[]).unwrap_err(), &["`llama.attention.head_count_kv` is []"]);
 }
 
 #[test]
@@ -282,6 +301,22 @@ fn errors_name_what_the_file_has() {
     file.drop_tensor("blk.0.ffn_up.weight");
     let error = Checkpoint::open(folder(&file.bytes()).path(), LoadMode::Mmap).unwrap();
     says(&error.check(&config).unwrap_err(), &["tensor `blk.0.ffn_up.weight` is missing"]);
+}
+
+#[test]
+fn a_file_says_how_answers_are_sampled() {
+    let mut file = llama();
+    file.key("general.sampling.temp", f32_value(0.7));
+    file.key("general.sampling.top_k", u32_value(20));
+    file.key("general.sampling.penalty_repeat", f32_value(1.05));
+    let folder = folder(&file.bytes());
+    let sampling = ModelConfig::from_dir(folder.path()).unwrap().sampling;
+    assert_eq!((sampling.temperature, sampling.top_k, sampling.top_p), (Some(0.7), Some(20), None));
+    assert_eq!(sampling.repetition_penalty, Some(1.05));
+    let conversion = Conversion::open(folder.path(), ConvertOptions::new(Float::F32)).unwrap();
+    let [config, generation] = conversion.described();
+    assert_eq!(generation["repetition_penalty"], serde_json::json!(1.05));
+    assert!(!config.contains_key("temperature"));
 }
 
 #[test]

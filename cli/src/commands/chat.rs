@@ -9,6 +9,7 @@ use clap::builder::FalseyValueParser;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use xla_session::config::ModelConfig;
+use xla_session::sample::SamplerOptions;
 use xla_session::{Error, FinishReason, GenerateOptions};
 
 use crate::conversation::Conversation;
@@ -69,9 +70,10 @@ impl Args {
     /// Talks until the user has had enough.
     pub fn run(self) -> Result<ExitCode> {
         let progress = Progress::new(self.quiet);
-        let sampler = self.sampling.sampler()?;
+        self.sampling.sampler(&SamplerOptions::default())?;
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
+        let sampler = self.sampling.sampler(&self.sampling.generation_config.of(&config))?;
         let tokenizer = model.tokenizer()?;
         let template = model.chat_template()?;
         let mut opened = self.engine.open(&model, &progress)?;

@@ -12,6 +12,7 @@ use clap::builder::FalseyValueParser;
 use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
 use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
+use xla_session::sample::SamplerOptions;
 use xla_session::{Batcher, GenerateOptions};
 
 use crate::answer::{self, Reading};
@@ -154,10 +155,12 @@ impl Args {
         if let Some(prompts) = &self.prompts {
             return self.answer_prompts(prompts, &progress);
         }
-        let sampler = self.sampling.sampler()?;
+        // A flag that is out of range is one before anything is read.
+        self.sampling.sampler(&SamplerOptions::default())?;
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
+        let sampler = self.sampling.sampler(&self.sampling.generation_config.of(&config))?;
         let tokenizer = match &self.prompt_tokens {
             Some(_) if self.stop.is_empty() => model.find_tokenizer()?,
             _ => Some(model.tokenizer()?),
@@ -253,6 +256,7 @@ impl Args {
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = model.tokenizer()?;
         let template = self.template(&model)?;
+        let own = self.sampling.generation_config.of(&config);
         let defaults = Defaults {
             tokenizer: &tokenizer,
             chat: template.is_some(),
@@ -263,9 +267,10 @@ impl Args {
             stop: self.stop.clone(),
             eos: if self.ignore_eos { Vec::new() } else { config.eos_token_ids },
             sampling: self.sampling.clone(),
+            own,
         };
         // A flag that is out of range is no mistake of every line.
-        self.sampling.sampler()?;
+        self.sampling.sampler(&defaults.own)?;
         StopStrings::new(&self.stop).context("--stop")?;
         let lines = Lines::open(prompts)?;
         let output = output::open(&self.output, Some(prompts))?;

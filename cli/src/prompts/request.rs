@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::{ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::Request;
+use xla_session::sample::SamplerOptions;
 
 use crate::lines::Line;
 use crate::readable::Writing;
@@ -49,6 +50,8 @@ pub struct Defaults<'a> {
     pub eos: Vec<u32>,
     /// How tokens are chosen.
     pub sampling: SamplingArgs,
+    /// The model's, where these say nothing.
+    pub own: SamplerOptions,
 }
 
 /// What a line asks for.
@@ -94,7 +97,7 @@ impl Fields {
             prompt,
             max_tokens: self.max_tokens.unwrap_or(defaults.max_tokens),
             eos: defaults.eos.clone(),
-            sampler: sampling.sampler()?,
+            sampler: sampling.sampler(&defaults.own)?,
             ..Request::default()
         };
         Ok(Asked { request, stream, writing })
@@ -148,6 +151,7 @@ mod tests {
             stop: Vec::new(),
             eos: vec![fixture::EOS],
             sampling: SamplingArgs::default(),
+            own: SamplerOptions::default(),
         };
         change(&mut defaults);
         let read = |(at, text): (usize, &&str)| {

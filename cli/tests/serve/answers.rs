@@ -228,6 +228,48 @@ fn an_answer_is_as_long_as_there_is_memory_for() {
     server.is_empty();
 }
 
+/// What `generation_config.json` says holds where nobody says anything else, in the server and in the program.
+#[test]
+fn answers_are_sampled_as_the_model_recommends() {
+    let model = support::model();
+    let folder = model.path().to_str().unwrap();
+    let said =
+        json!({"do_sample": true, "temperature": 0.6, "top_k": 1, "repetition_penalty": 1.7});
+    std::fs::write(model.path().join("generation_config.json"), said.to_string()).unwrap();
+    let server = Server::of(&["-m", folder], &["--log", "off"]);
+    let sampling = &server.get("/v1/models").json()["data"][0]["sampling"];
+    let all =
+        json!({"temperature": 0.6, "top_k": 1, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.7});
+    assert_eq!(*sampling, all);
+    let answer = |own: Value| {
+        let mut ask =
+            json!({"prompt": "Who is it?", "max_tokens": 24, "seed": 1, "ignore_eos": true});
+        ask.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        server.complete(&ask)["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let recommended = answer(json!({}));
+    assert_eq!(
+        recommended,
+        answer(json!({"temperature": 0, "top_k": 0, "repetition_penalty": 1.7}))
+    );
+    let plain = answer(json!({"temperature": 0, "repetition_penalty": 1}));
+    assert_ne!(recommended, plain);
+    assert_ne!(recommended, answer(json!({"temperature": 1, "top_k": 0})));
+    let response = server.post("/v1/responses", &json!({"input": "Who?", "top_p": 0.5})).json();
+    assert_eq!((&response["temperature"], &response["top_p"]), (&json!(0.6), &json!(0.5)));
+
+    let line =
+        ["generate", "-m", folder, "-q", "--json", "--kv-cache", "f32", "--ignore-eos", "--raw"];
+    let generate = |flags: &[&str]| {
+        let flags = [&line[..], &["-p", "Who is it?", "-n", "24"], flags].concat();
+        support::json(&flags)["text"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(generate(&[]), recommended);
+    assert_eq!(generate(&["--generation-config", "none"]), plain);
+    let server = Server::of(&["-m", folder], &["--log", "off", "--generation-config", "none"]);
+    assert_eq!(server.get("/v1/models").json()["data"][0]["sampling"]["temperature"], json!(1.0));
+}
+
 #[test]
 fn chats_go_through_the_template_and_tokens_can_be_seen() {
     let model = support::model();

@@ -359,7 +359,11 @@ const settings = at("settings-dialog");
 const inputs = [...at("sampling").querySelectorAll("input")];
 at("settings").addEventListener("click", () => {
   at("system").value = current.settings.system;
-  for (const input of inputs) input.value = current.settings.sampling[input.name] ?? "";
+  const own = served.find((it) => it.id === current.settings.model)?.sampling ?? {};
+  for (const input of inputs) {
+    input.value = current.settings.sampling[input.name] ?? "";
+    if (input.name in own) input.placeholder = own[input.name];
+  }
   settings.showModal();
 });
 settings.addEventListener("input", () => {
