@@ -1,6 +1,8 @@
 //! `cargo xtask fetch-iree`: brings IREE, or verifies what was brought.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 #[cfg(feature = "release")]
 use anyhow::ensure;
@@ -25,14 +27,15 @@ pub fn run(flags: &flags::FetchIree) -> Result<()> {
         print(&request.out, &manifest, "is good");
         return Ok(());
     }
-    match fetch(&request)? {
-        Outcome::AlreadyThere(manifest) => print(&request.out, &manifest, "is already there"),
-        Outcome::Made(manifest) => print(&request.out, &manifest, "is ready"),
-    }
-    let target = workspace::target_dir()?;
-    if request.out != target.join("iree") {
+    let outcome = fetch(&request)?;
+    let (Outcome::AlreadyThere(manifest) | Outcome::Made(manifest)) = &outcome;
+    let made = matches!(outcome, Outcome::Made(_));
+    print(&request.out, manifest, if made { "is ready" } else { "is already there" });
+    if request.out != workspace::target_dir()?.join("iree") {
         let variable = if request.cuda { CUDA_HOME_VAR } else { DIST_VAR };
         println!("to build with it: export {variable}={}", request.out.display());
+    } else if made {
+        look_again();
     }
     Ok(())
 }
@@ -60,9 +63,23 @@ fn ensure_with(network: &flags::Network, vulkan: bool) -> Result<Located> {
         request.vulkan = vulkan && !Manifest::load(&request.out).is_ok_and(is_asked_for);
         if let Outcome::Made(manifest) = fetch(&request)? {
             print(&request.out, &manifest, "is ready");
+            look_again();
         }
     }
     locate_in_target(&overrides, &target)?.context("there is no IREE folder")
+}
+
+/// Has the next build look for the folder. Where the last one has built a runtime of its own (the feature `bundled`)
+/// cargo watches no folder, and would go on to link that.
+fn look_again() {
+    let script = workspace::root().join("iree-sys/build/main.rs");
+    let touched = File::options().append(true).open(&script);
+    if let Err(error) = touched.and_then(|file| file.set_modified(SystemTime::now())) {
+        eprintln!(
+            "warning: builds may go on to link a runtime of their own: cannot touch {} ({error})",
+            script.display()
+        );
+    }
 }
 
 /// The folder with the drivers of GPUs, CUDA's and Vulkan's: the one that the environment names, else
@@ -93,7 +110,8 @@ pub fn ensure_gpus(network: &flags::Network) -> Result<PathBuf> {
 pub fn base_request(out: PathBuf, network: &flags::Network) -> Request {
     let mut machine = Machine::from_env();
     if let Some(cache) = &network.cache {
-        machine.cache = cache.clone();
+        // Tools out of it are started in other folders.
+        machine.cache = std::path::absolute(cache).unwrap_or_else(|_| cache.clone());
     }
     let mut request = Request::new(out, machine);
     request.offline = network.offline;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use iree_src::runtime::{Build, Built, Cuda};
 use iree_src::wheel::Wheel;
 use iree_src::{
-    Cross, Fetched, FileHash, Manifest, OriginKind, compiler_part, host_target, mend, prebuilt,
-    sha256,
+    Cross, Fetched, FileHash, IREE_VERSION, Manifest, OriginKind, compiler_part, host_target, mend,
+    prebuilt, sha256,
 };
 
 use super::cross;
@@ -101,8 +101,10 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         Some(Origin::Dist { sha256: Some(sum), .. }) => {
             manifest.fetched.iter().any(|f| f.sha256.eq_ignore_ascii_case(sum))
         }
-        Some(Origin::Source { dir: Some(dir), .. }) => std::path::absolute(dir)
-            .is_ok_and(|dir| manifest.origin.detail == source::checkout_detail(request, &dir)),
+        Some(Origin::Source { dir: Some(dir), .. }) => std::path::absolute(dir).is_ok_and(|dir| {
+            manifest.origin.detail == source::checkout_detail(request, &dir)
+                && !source::is_changed(request, &dir)
+        }),
         Some(Origin::Source { dir: None, git }) => {
             let url = git.as_deref().unwrap_or(source::UPSTREAM);
             manifest.origin.detail.starts_with(&source::clone_detail(url, &request.version))
@@ -150,6 +152,13 @@ fn make(
         Origin::Dist { base_url, sha256 } => {
             let (base_url, sha256) = (base_url.as_deref(), sha256.as_deref());
             return from_dist(request, base_url, sha256, existing, staged);
+        }
+        Origin::Registry if request.version != IREE_VERSION => {
+            return Err(Error::request(format!(
+                "the registry's sources are of IREE {IREE_VERSION}: take those of {} with --from source, or \
+                 upstream's build with --from dist",
+                request.version
+            )));
         }
         Origin::Registry => source::registry(request, scratch)?,
         Origin::Source { dir, git } => {

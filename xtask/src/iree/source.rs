@@ -99,3 +99,12 @@ fn commit(request: &Request, dir: &Path) -> String {
     process::output("git rev-parse", &mut command)
         .map_or_else(|_| String::new(), |hash| format!(" at {}", hash.trim()))
 }
+
+/// Whether `dir` has files that its commit has not so: what was built of it before may be older.
+pub fn is_changed(request: &Request, dir: &Path) -> bool {
+    let git: Option<PathBuf> = cmake::find(&request.machine.path, "git");
+    let Some(git) = git.filter(|_| dir.join(".git").exists()) else { return false };
+    let mut command = Command::new(git);
+    command.arg("-C").arg(dir).args(["status", "--porcelain", "--ignore-submodules=none"]);
+    process::output("git status", &mut command).is_ok_and(|changes| !changes.trim().is_empty())
+}

@@ -19,12 +19,16 @@ use super::{Error, Result, tools};
 /// [`iree_src::Error::Command`] when pip fails, [`iree_src::Error::Hash`].
 pub fn obtain(wheel: &Wheel, request: &Request) -> Result<PathBuf> {
     let folder = request.machine.cache.join("wheels");
+    let path = folder.join(wheel.file);
+    // A cache that is another user's, or cannot be written, is enough where it has the file: it comes by renaming.
+    if path.exists() && sha256::of_file(&path)? == wheel.sha256 {
+        return Ok(path);
+    }
     fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
     // Two runs that need the same wheel download it once.
     let lock = folder.join(".lock");
     let lock_file = File::create(&lock).map_err(Error::io("create", &lock))?;
     lock_file.lock_exclusive().map_err(Error::io("lock", &lock))?;
-    let path = folder.join(wheel.file);
     if path.exists() {
         if sha256::of_file(&path)? == wheel.sha256 {
             return Ok(path);
