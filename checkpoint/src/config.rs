@@ -28,7 +28,8 @@ pub struct ModelConfig {
     pub head_dim: usize,
     /// Most tokens the model was made for, as it [is now](Self::with_context).
     pub max_position_embeddings: usize,
-    /// Most tokens that it can be asked for: `max_position_embeddings` of `config.json`.
+    /// Most tokens that it can be asked for: `max_position_embeddings` of `config.json`, or what YaRN stretches the
+    /// context to that it names, where that is more.
     pub longest_context: usize,
     /// Epsilon of every RMS norm.
     pub rms_norm_eps: f64,
