@@ -9,20 +9,35 @@ use xla_session::sample::{Sampler, SamplerOptions};
 
 /// Whose values hold where nothing is said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum GenerationConfig {
-    /// The model's: `generation_config.json`, or `general.sampling.*` of a GGUF file
+enum GenerationConfig {
+    /// The model's.
     #[default]
     Auto,
-    /// Nothing is cut off, and nothing is less likely for having occurred
+    /// Nothing is cut off, and nothing is less likely for having occurred.
     None,
 }
 
-impl GenerationConfig {
-    /// What holds for a model where nothing else is said.
-    pub fn of(self, config: &ModelConfig) -> SamplerOptions {
-        match self {
-            Self::Auto => SamplerOptions::recommended(&config.sampling),
-            Self::None => SamplerOptions::default(),
+/// What holds where nobody says how tokens are chosen.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RecommendedArgs {
+    /// What the model's makers recommend (generation_config.json, or keys of a GGUF file) holds where nothing else is
+    /// said: a repeat penalty, and where chance is asked for temperature and cut-offs. none: nothing of it
+    #[arg(
+        long,
+        env = "IREE_LLM_GENERATION_CONFIG",
+        value_name = "auto|none",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    generation_config: GenerationConfig,
+}
+
+impl RecommendedArgs {
+    /// That of a model.
+    pub fn of(&self, config: &ModelConfig) -> SamplerOptions {
+        match self.generation_config {
+            GenerationConfig::Auto => SamplerOptions::recommended(&config.sampling),
+            GenerationConfig::None => SamplerOptions::default(),
         }
     }
 }
@@ -56,16 +71,8 @@ pub struct SamplingArgs {
     #[arg(long, env = "IREE_LLM_REPEAT_PENALTY", value_name = "X", value_parser = |text: &str| number(text, f32::MIN_POSITIVE, f32::MAX))]
     repeat_penalty: Option<f32>,
 
-    /// Take what the model's makers recommend where these flags say nothing: a repeat penalty, and where chance is
-    /// asked for the rest too
-    #[arg(
-        long,
-        env = "IREE_LLM_GENERATION_CONFIG",
-        value_name = "auto|none",
-        default_value = "auto",
-        hide_possible_values = true
-    )]
-    pub generation_config: GenerationConfig,
+    #[command(flatten)]
+    pub recommended: RecommendedArgs,
 }
 
 impl SamplingArgs {

@@ -5,7 +5,7 @@
 use super::granite::Multipliers;
 use super::{Family, Sizes, limit};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, Attention, FeedForward, Mlp};
+use crate::architecture::{Activation, Architecture, Attention, FeedForward};
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -35,7 +35,6 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let wide = keys.size("shared_intermediate_size", limit::WIDTH)?.unwrap_or(1024);
     let ropes = (keys.string("position_embedding_type")? == Some("rope")).then_some([0; 2]);
     let multipliers = Multipliers::read(keys)?;
-    let hidden = sizes.hidden_size;
     let mlx = keys.value("quantization").is_some();
     Ok(multipliers.of(sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {
         let attention = Attention { ropes, ..sizes.attention(layer, [bias; 2]) };
@@ -43,13 +42,8 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
             let names = ["gate_proj", "up_proj", "down_proj"];
             sizes.mlp_of(&layer.at("mlp"), names, wide, false, activation)
         } else {
-            let module = layer.at("shared_mlp");
-            Mlp {
-                gate_up: vec![module.linear("input_linear", [2 * wide, hidden], false)],
-                down: module.linear("output_linear", [hidden, wide], false),
-                activation,
-                learned: Vec::new(),
-            }
+            let names = ["input_linear", "output_linear"];
+            sizes.fused_mlp_of(&layer.at("shared_mlp"), names, wide, activation)
         };
         sizes.layer(layer, attention, FeedForward::Mlp(mlp))
     })))

@@ -4,7 +4,7 @@ use super::experts::{NAMES, Routing};
 use super::granite::Multipliers;
 use super::{Family, Sizes, limit};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, FeedForward, Mlp, SharedExpert};
+use crate::architecture::{Activation, Architecture, FeedForward, SharedExpert};
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -33,13 +33,8 @@ pub(super) fn decoder(keys: &Keys, sizes: &Sizes, shared: Option<usize>) -> Resu
         let module = layer.at("block_sparse_moe");
         let mut experts = routing.experts(sizes, &module, "router.layer", NAMES, activation);
         experts.shared = shared.map(|wide| {
-            let (module, hidden) = (layer.at("shared_mlp"), sizes.hidden_size);
-            let mlp = Mlp {
-                gate_up: vec![module.linear("input_linear", [2 * wide, hidden], false)],
-                down: module.linear("output_linear", [hidden, wide], false),
-                activation,
-                learned: Vec::new(),
-            };
+            let names = ["input_linear", "output_linear"];
+            let mlp = sizes.fused_mlp_of(&layer.at("shared_mlp"), names, wide, activation);
             SharedExpert { mlp, gate: None }
         });
         let experts = FeedForward::Experts(Box::new(experts));

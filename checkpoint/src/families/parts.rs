@@ -97,14 +97,25 @@ impl Sizes {
 
     /// `module.mlp` whose gate and up are one projection.
     pub fn fused_mlp(&self, module: &Module, activation: Activation) -> FeedForward {
-        let module = module.at("mlp");
-        let (wide, hidden) = (self.intermediate_size, self.hidden_size);
-        FeedForward::Mlp(Mlp {
-            gate_up: vec![module.linear("gate_up_proj", [2 * wide, hidden], false)],
-            down: module.linear("down_proj", [hidden, wide], false),
+        let (module, names) = (module.at("mlp"), ["gate_up_proj", "down_proj"]);
+        FeedForward::Mlp(self.fused_mlp_of(&module, names, self.intermediate_size, activation))
+    }
+
+    /// An MLP of this width, whose projections are called as `names` says: to gate and up, and back.
+    pub fn fused_mlp_of(
+        &self,
+        module: &Module,
+        [gate_up, down]: [&str; 2],
+        wide: usize,
+        activation: Activation,
+    ) -> Mlp {
+        let hidden = self.hidden_size;
+        Mlp {
+            gate_up: vec![module.linear(gate_up, [2 * wide, hidden], false)],
+            down: module.linear(down, [hidden, wide], false),
             activation,
             learned: Vec::new(),
-        })
+        }
     }
 
     /// Norms before attention and before the MLP.

@@ -305,12 +305,13 @@ fn generation_config_comes_first_for_special_tokens() {
     assert!(read(r#"{"suppress_tokens": [-1]}"#).suppress_tokens.is_empty());
     assert!(read(r#"{"suppress_tokens": null}"#).suppress_tokens.is_empty());
 
-    let said = r#"{"do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05}"#;
+    let said = r#"{"do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.8,
+        "min_p": 0.05, "repetition_penalty": 1.05}"#;
     let sampling = Sampling {
         temperature: Some(0.7),
         top_k: Some(20),
         top_p: Some(0.8),
-        min_p: None,
+        min_p: Some(0.05),
         repetition_penalty: Some(1.05),
     };
     assert_eq!(read(said).sampling, sampling);

@@ -308,10 +308,12 @@ fn a_file_says_how_answers_are_sampled() {
     let mut file = llama();
     file.key("general.sampling.temp", f32_value(0.7));
     file.key("general.sampling.top_k", u32_value(20));
+    file.key("general.sampling.top_p", f32_value(0.8));
     file.key("general.sampling.penalty_repeat", f32_value(1.05));
     let folder = folder(&file.bytes());
     let sampling = ModelConfig::from_dir(folder.path()).unwrap().sampling;
-    assert_eq!((sampling.temperature, sampling.top_k, sampling.top_p), (Some(0.7), Some(20), None));
+    assert_eq!((sampling.temperature, sampling.top_k), (Some(0.7), Some(20)));
+    assert_eq!((sampling.top_p, sampling.min_p), (Some(0.8), None));
     assert_eq!(sampling.repetition_penalty, Some(1.05));
     let conversion = Conversion::open(folder.path(), ConvertOptions::new(Float::F32)).unwrap();
     let [config, generation] = conversion.described();

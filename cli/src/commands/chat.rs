@@ -70,10 +70,11 @@ impl Args {
     /// Talks until the user has had enough.
     pub fn run(self) -> Result<ExitCode> {
         let progress = Progress::new(self.quiet);
+        // A flag that is out of range is one before anything is read.
         self.sampling.sampler(&SamplerOptions::default())?;
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
-        let sampler = self.sampling.sampler(&self.sampling.generation_config.of(&config))?;
+        let sampler = self.sampling.sampler(&self.sampling.recommended.of(&config))?;
         let tokenizer = model.tokenizer()?;
         let template = model.chat_template()?;
         let mut opened = self.engine.open(&model, &progress)?;

@@ -160,7 +160,7 @@ impl Args {
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
-        let sampler = self.sampling.sampler(&self.sampling.generation_config.of(&config))?;
+        let sampler = self.sampling.sampler(&self.sampling.recommended.of(&config))?;
         let tokenizer = match &self.prompt_tokens {
             Some(_) if self.stop.is_empty() => model.find_tokenizer()?,
             _ => Some(model.tokenizer()?),
@@ -256,7 +256,7 @@ impl Args {
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = model.tokenizer()?;
         let template = self.template(&model)?;
-        let own = self.sampling.generation_config.of(&config);
+        let own = self.sampling.recommended.of(&config);
         let defaults = Defaults {
             tokenizer: &tokenizer,
             chat: template.is_some(),

@@ -29,7 +29,7 @@ use crate::model_source::{self, ModelArgs};
 #[cfg(feature = "otel")]
 use crate::otlp::{self, Exporter};
 use crate::progress::Progress;
-use crate::sampling::GenerationConfig;
+use crate::sampling::RecommendedArgs;
 use crate::sentence_transformers::Said;
 use crate::speculation::Drafts;
 
@@ -108,16 +108,8 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=60_000))]
     token_gap: u32,
 
-    /// Take what the model's makers recommend, where a request says nothing of temperature, cut-offs and
-    /// penalties: generation_config.json, or the keys of a GGUF file. none: nothing of it
-    #[arg(
-        long,
-        env = "IREE_LLM_GENERATION_CONFIG",
-        value_name = "auto|none",
-        default_value = "auto",
-        hide_possible_values = true
-    )]
-    generation_config: GenerationConfig,
+    #[command(flatten)]
+    recommended: RecommendedArgs,
 
     /// Guess the next tokens from the text so far and verify them in one step, where few requests run; tokens are
     /// the same. auto: as many as pay, none where that takes longer. off: none. N: so many each time
@@ -399,7 +391,7 @@ impl Args {
         options.speculate = self.speculate.of_many();
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
-        options.sampling = self.generation_config.of(&config);
+        options.sampling = self.recommended.of(&config);
         options.eos = config.eos_token_ids;
         match Said::read(&model.folder, None) {
             Ok(said) => {

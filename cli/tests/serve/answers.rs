@@ -233,13 +233,13 @@ fn an_answer_is_as_long_as_there_is_memory_for() {
 fn answers_are_sampled_as_the_model_recommends() {
     let model = support::model();
     let folder = model.path().to_str().unwrap();
-    let said =
-        json!({"do_sample": true, "temperature": 0.6, "top_k": 1, "repetition_penalty": 1.7});
+    let said = json!({"do_sample": true, "temperature": 0.6, "top_k": 1, "top_p": 0.9, "min_p": 0.05,
+                      "repetition_penalty": 1.7});
     std::fs::write(model.path().join("generation_config.json"), said.to_string()).unwrap();
     let server = Server::of(&["-m", folder], &["--log", "off"]);
     let sampling = &server.get("/v1/models").json()["data"][0]["sampling"];
     let all =
-        json!({"temperature": 0.6, "top_k": 1, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.7});
+        json!({"temperature": 0.6, "top_k": 1, "top_p": 0.9, "min_p": 0.05, "repeat_penalty": 1.7});
     assert_eq!(*sampling, all);
     let answer = |own: Value| {
         let mut ask =

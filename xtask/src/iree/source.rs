@@ -92,19 +92,20 @@ pub fn clone_detail(url: &str, version: &str) -> String {
 
 /// ` at <commit>` when `dir` is itself a git checkout.
 fn commit(request: &Request, dir: &Path) -> String {
-    let git: Option<PathBuf> = cmake::find(&request.machine.path, "git");
-    let Some(git) = git.filter(|_| dir.join(".git").exists()) else { return String::new() };
-    let mut command = Command::new(git);
-    command.arg("-C").arg(dir).args(["rev-parse", "HEAD"]);
-    process::output("git rev-parse", &mut command)
-        .map_or_else(|_| String::new(), |hash| format!(" at {}", hash.trim()))
+    let hash = git(request, dir, &["rev-parse", "HEAD"]);
+    hash.map_or_else(String::new, |hash| format!(" at {}", hash.trim()))
 }
 
-/// Whether `dir` has files that its commit has not so: what was built of it before may be older.
+/// Whether files of the checkout `dir` are not as its commit has them: what was built of it before may be older.
 pub fn is_changed(request: &Request, dir: &Path) -> bool {
+    let status = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=untracked"];
+    git(request, dir, &status).is_some_and(|changes| !changes.trim().is_empty())
+}
+
+/// What git says to `arguments`, when `dir` is itself a checkout of its.
+fn git(request: &Request, dir: &Path, arguments: &[&str]) -> Option<String> {
     let git: Option<PathBuf> = cmake::find(&request.machine.path, "git");
-    let Some(git) = git.filter(|_| dir.join(".git").exists()) else { return false };
-    let mut command = Command::new(git);
-    command.arg("-C").arg(dir).args(["status", "--porcelain", "--ignore-submodules=none"]);
-    process::output("git status", &mut command).is_ok_and(|changes| !changes.trim().is_empty())
+    let mut command = Command::new(git.filter(|_| dir.join(".git").exists())?);
+    command.arg("-C").arg(dir).args(arguments);
+    process::output("git", &mut command).ok()
 }

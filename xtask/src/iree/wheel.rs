@@ -20,8 +20,9 @@ use super::{Error, Result, tools};
 pub fn obtain(wheel: &Wheel, request: &Request) -> Result<PathBuf> {
     let folder = request.machine.cache.join("wheels");
     let path = folder.join(wheel.file);
+    let is_there = || Ok::<_, Error>(path.exists() && sha256::of_file(&path)? == wheel.sha256);
     // A cache that is another user's, or cannot be written, is enough where it has the file: it comes by renaming.
-    if path.exists() && sha256::of_file(&path)? == wheel.sha256 {
+    if is_there()? {
         return Ok(path);
     }
     fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
@@ -29,10 +30,10 @@ pub fn obtain(wheel: &Wheel, request: &Request) -> Result<PathBuf> {
     let lock = folder.join(".lock");
     let lock_file = File::create(&lock).map_err(Error::io("create", &lock))?;
     lock_file.lock_exclusive().map_err(Error::io("lock", &lock))?;
+    if is_there()? {
+        return Ok(path);
+    }
     if path.exists() {
-        if sha256::of_file(&path)? == wheel.sha256 {
-            return Ok(path);
-        }
         fs::remove_file(&path).map_err(Error::io("remove the damaged", &path))?;
     }
     if request.offline {

@@ -13,7 +13,7 @@ use iree_src::{IREE_VERSION, Manifest, OriginKind};
 use crate::iree::fetch::{Outcome, fetch};
 use crate::iree::progress::Progress;
 use crate::iree::request::{Compiler, Machine, Origin, Request};
-use crate::iree::{Error, check};
+use crate::iree::{Error, check, source};
 
 fn request(out: PathBuf) -> Request {
     let mut request = Request::new(out, Machine::from_env());
@@ -130,6 +130,41 @@ fn another_target_is_refused() {
     let mut wanted = request(dir.path().join("iree"));
     wanted.target = "riscv64gc-unknown-linux-gnu".into();
     assert!(fetch(&wanted).unwrap_err().to_string().contains("riscv64gc"));
+}
+
+#[test]
+fn the_registry_has_one_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut wanted = request(dir.path().join("iree"));
+    wanted.version = "0.0.1".into();
+    let error = fetch(&wanted).unwrap_err().to_string();
+    assert!(error.contains(IREE_VERSION) && error.contains("0.0.1"), "{error}");
+}
+
+#[test]
+fn a_checkout_that_was_changed_is_another_one() {
+    if std::process::Command::new("git").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no git");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let git = |arguments: &[&str]| {
+        let author = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+        let mut git = std::process::Command::new("git");
+        let done = git.arg("-C").arg(dir.path()).args(author).args(arguments).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    let wanted = request(dir.path().join("iree"));
+    let file = dir.path().join("a.c");
+    std::fs::write(&file, "1").unwrap();
+    assert!(!source::is_changed(&wanted, dir.path()), "nobody knows");
+    git(&["init", "-q"]);
+    git(&["add", "a.c"]);
+    git(&["commit", "-qm", "a"]);
+    std::fs::write(dir.path().join("notes"), "").unwrap();
+    assert!(!source::is_changed(&wanted, dir.path()));
+    std::fs::write(&file, "22").unwrap();
+    assert!(source::is_changed(&wanted, dir.path()));
 }
 
 #[test]
