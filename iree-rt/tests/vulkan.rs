@@ -135,6 +135,26 @@ fn memory_of_the_device_and_of_the_host() {
     assert!(back[1100..].iter().all(|&it| it == 2));
 }
 
+/// In a thread that is neither the one that polls nor any of the device's, which tell when the copy is done.
+#[test]
+fn transfers_are_futures() {
+    let Some((_, device)) = gpu() else { return };
+    let (done, wait) = std::sync::mpsc::channel();
+    let transfers = async move {
+        let tensor = device.buffer_view(&[4], &[1i32, 2, 3, 4]).unwrap();
+        let tensor = tensor.write_async(1, vec![-2, -3]).await.unwrap();
+        assert_eq!(tensor.read_async::<i32>().await.unwrap(), [1, -2, -3, 4]);
+        let buffer = Buffer::allocate(&device, 1 << 20).unwrap();
+        let buffer = buffer.write_async(4, vec![7u8; 1000]).await.unwrap();
+        assert_eq!(buffer.read_async(4..1004).await.unwrap(), [7; 1000]);
+        drop(buffer.read_async(0..1 << 20));
+        done.send(()).unwrap();
+    };
+    let thread = std::thread::spawn(|| pollster::block_on(transfers));
+    wait.recv_timeout(Duration::from_secs(60)).expect("a transfer ends");
+    thread.join().unwrap();
+}
+
 /// Bytes that begin where every device takes them.
 struct Page(Vec<u8>);
 

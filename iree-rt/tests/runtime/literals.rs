@@ -107,3 +107,16 @@ fn long_tensors_are_cut() {
     let empty: Literal = "1000000000x1000000000x0xf32".parse().unwrap();
     assert_eq!(empty.to_string(), "1000000000x1000000000x0xf32=");
 }
+
+/// Half way between two of f32's is half way between two of f16's no longer.
+#[test]
+fn numbers_are_rounded_once() {
+    let bits = |text: &str| {
+        let literal: Literal = text.parse().unwrap();
+        u16::from_ne_bytes(literal.bytes().try_into().unwrap())
+    };
+    assert_eq!(bits("f16=1.00048828125"), 0x3c00);
+    assert_eq!(bits("f16=1.00048828125001"), 0x3c01);
+    assert_eq!(bits("bf16=1.00390625"), 0x3f80);
+    assert_eq!(bits("bf16=1.00390625000001"), 0x3f81);
+}

@@ -199,6 +199,9 @@ fn wrong_types_and_read_only_memory_are_errors() {
     let mut view = Buffer::import(&device, memory).unwrap().view(&[16], ElementType::F32).unwrap();
     assert_eq!(view.map_mut::<f32>().unwrap_err().code(), Code::PermissionDenied);
     assert_eq!(*view.map_constant::<f32>().unwrap(), [0.; 16]);
+    let nothing = Buffer::import(&device, Vec::new()).unwrap();
+    let nothing = nothing.view(&[0], ElementType::F32).unwrap();
+    assert_eq!(*nothing.map_constant::<f32>().unwrap(), [0.; 0], "weights of which there are none");
     let clone = view.clone();
     let (left, right) = (view.map_constant::<f32>().unwrap(), clone.map_constant::<f32>().unwrap());
     assert_eq!(left.as_ptr(), right.as_ptr());

@@ -62,14 +62,27 @@ pub(super) fn elements(shape: &[usize], element_type: ElementType, text: &str) -
     Ok(filled)
 }
 
+/// The nearest f32 whose last bit tells of what is lost, for it to be rounded once more as if it had not been rounded
+/// here: `half` rounds f64 by way of f32, too.
+fn to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) == value || value.is_nan() {
+        return nearest;
+    }
+    let is_above = f64::from(nearest).abs() > value.abs();
+    f32::from_bits((nearest.to_bits() - u32::from(is_above)) | 1)
+}
+
 /// Appends the bytes of the element that `token` writes; `None` when it writes none of this type.
 fn append_element(out: &mut Vec<u8>, element_type: ElementType, token: &str) -> Option<()> {
     let float = || token.parse::<f32>().ok();
+    let double = || token.parse::<f64>().ok();
+    let narrow = || double().map(to_odd);
     match element_type {
         ElementType::F32 => out.extend(float()?.to_ne_bytes()),
-        ElementType::F64 => out.extend(token.parse::<f64>().ok()?.to_ne_bytes()),
-        ElementType::F16 => out.extend(f16::from_f32(float()?).to_ne_bytes()),
-        ElementType::BF16 => out.extend(bf16::from_f32(float()?).to_ne_bytes()),
+        ElementType::F64 => out.extend(double()?.to_ne_bytes()),
+        ElementType::F16 => out.extend(f16::from_f32(narrow()?).to_ne_bytes()),
+        ElementType::BF16 => out.extend(bf16::from_f32(narrow()?).to_ne_bytes()),
         ElementType::BOOL => match token {
             "0" | "00" | "false" => out.push(0),
             "1" | "01" | "true" => out.push(1),

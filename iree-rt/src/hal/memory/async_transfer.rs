@@ -62,7 +62,7 @@ impl Buffer {
 }
 
 impl BufferView {
-    /// Reads all elements without blocking: a worker of the device copies them, and wakes whoever
+    /// Reads all elements without blocking: a worker of the device copies them, of a GPU a thread, and wakes whoever
     /// awaits that, on any executor. (`local-sync` has no workers: polling copies them.)
     ///
     /// Nothing happens before the future is polled. Dropping it changes nothing for the tensor.
@@ -118,7 +118,7 @@ impl BufferView {
     }
 }
 
-/// Has the device's queue run `copy`, of or to `buffer`.
+/// Runs `copy`, of or to `buffer`, beside whoever awaits it.
 async fn transfer<T: Send + 'static>(
     buffer: Buffer,
     copy: impl FnOnce() -> Result<T> + Send + 'static,

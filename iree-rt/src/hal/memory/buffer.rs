@@ -114,15 +114,18 @@ impl Buffer {
                 format!("allocating {bytes} bytes on `{}`: no memory is that large", device.uri());
             return Err(Error::new(Code::ResourceExhausted, message));
         }
+        Self::allocate_as(device, bytes, params(device, memory, sys::IREE_HAL_MEMORY_ACCESS_ALL))
+    }
+
+    pub(crate) fn allocate_as(
+        device: &Device,
+        bytes: usize,
+        params: sys::iree_hal_buffer_params_t,
+    ) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the allocator belongs to the live device.
         check(unsafe {
-            sys::iree_hal_allocator_allocate_buffer(
-                device.allocator(),
-                params(device, memory, sys::IREE_HAL_MEMORY_ACCESS_ALL),
-                bytes,
-                &mut raw,
-            )
+            sys::iree_hal_allocator_allocate_buffer(device.allocator(), params, bytes, &mut raw)
         })
         .map_err(|e| e.context(format!("allocating {bytes} bytes on `{}`", device.uri())))?;
         Ok(Self::place(raw, device))

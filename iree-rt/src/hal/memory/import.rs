@@ -162,7 +162,7 @@ unsafe fn import_external(
 ) -> Result<Buffer> {
     // Nothing is anywhere: at no address that means something.
     if external.size == 0 {
-        return Buffer::allocate(device, 0);
+        return Buffer::allocate_as(device, 0, params);
     }
     if !address.is_multiple_of(ALIGNMENT as u64) {
         return Err(Error::invalid(format!(

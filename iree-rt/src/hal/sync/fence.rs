@@ -13,7 +13,8 @@ use crate::hal::devices::device::Device;
 
 /// A point in time: when certain work is done, or the host says so.
 ///
-/// It is reached once and stays reached, or fails. `await` it (on any executor; no thread waits),
+/// It is reached once and stays reached, or fails; one of a [`Semaphore`](crate::Semaphore) fails with that even when it
+/// was reached. `await` it (on any executor; no thread waits),
 /// or [`wait`](Self::wait) for it. Cloning gives another handle to the same one; any thread may
 /// use it at any time.
 ///

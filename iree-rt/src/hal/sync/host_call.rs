@@ -1,8 +1,9 @@
-//! Host calls: Rust code that a device's queue runs.
+//! Rust code that runs beside whoever awaits it: by a device's queue, or in a thread.
 
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use iree_sys as sys;
 
@@ -14,7 +15,7 @@ use crate::hal::sync::timeline::Timeline;
 
 type Work<T> = Box<dyn FnOnce() -> Result<T> + Send>;
 
-/// What the queue runs, and then what came of it.
+/// What is run, and then what came of it.
 enum State<T> {
     Waiting(Work<T>),
     Done(Result<T>),
@@ -23,11 +24,10 @@ enum State<T> {
 
 type Shared<T> = Mutex<State<T>>;
 
-/// Has a queue of `device` run `work`: a worker of `local-task`, the thread that polls on
-/// `local-sync`, a thread of its own on GPUs. Dropping the future changes nothing for the work,
-/// which owns what it needs.
-///
-/// The work does not wait for the device: its worker would wait for itself.
+/// Runs `work`, which may wait for a GPU but for no other device: a worker of `local-task` does, the thread that polls
+/// on `local-sync`, and for GPUs a thread of its own. (Their queues would run it in the thread that tells of what is
+/// done, for which the work waits, on Vulkan, and in the one that polls on CUDA.) Dropping the future changes nothing
+/// for the work, which owns what it needs.
 pub(crate) async fn run<T: Send + 'static>(
     device: Device,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -36,14 +36,34 @@ pub(crate) async fn run<T: Send + 'static>(
     let done = {
         let done = Timeline::new(&device, 0)?;
         let fence = done.fence(1)?;
-        submit(&device, &done, &shared)?;
+        if device.is_local() {
+            submit(&device, &done, &shared)?;
+        } else {
+            spawn(done, shared.clone())?;
+        }
         fence.reached()
     };
-    done.await?;
-    match std::mem::replace(&mut *lock(&shared), State::Taken) {
+    let done = done.await;
+    // Out of the lock: what was not run is dropped here.
+    let state = std::mem::replace(&mut *lock(&shared), State::Taken);
+    done?;
+    match state {
         State::Done(result) => result,
         _ => Err(Error::new(Code::Internal, "a queue has signalled work that it did not run")),
     }
+}
+
+fn spawn<T: Send + 'static>(done: Timeline, shared: Arc<Shared<T>>) -> Result<()> {
+    let work = move || {
+        perform(&shared);
+        // Whoever takes the result may be the last to have it.
+        drop(shared);
+        if let Err(error) = done.signal(1) {
+            done.fail(&error);
+        }
+    };
+    thread::Builder::new().name("iree-rt-copy".into()).spawn(work)?;
+    Ok(())
 }
 
 fn submit<T: Send>(device: &Device, done: &Timeline, shared: &Arc<Shared<T>>) -> Result<()> {
@@ -82,15 +102,18 @@ unsafe extern "C" fn called<T: Send>(
 ) -> sys::iree_status_t {
     // SAFETY: the reference that `submit` held for this call, the only one.
     let shared = unsafe { Arc::from_raw(user_data.cast::<Shared<T>>().cast_const()) };
-    callback::catch_quietly(move || {
-        let State::Waiting(work) = std::mem::replace(&mut *lock(&shared), State::Taken) else {
-            return;
-        };
-        let result = callback::catch(work);
-        *lock(&shared) = State::Done(result);
-    });
+    callback::catch_quietly(move || perform(&shared));
     // A failure would be the device's, not only of this work: it is told with the result.
     ptr::null_mut()
+}
+
+/// Runs the work that waits, whose panic becomes an error.
+fn perform<T>(shared: &Shared<T>) {
+    let State::Waiting(work) = std::mem::replace(&mut *lock(shared), State::Taken) else {
+        return;
+    };
+    let result = callback::catch(work);
+    *lock(shared) = State::Done(result);
 }
 
 fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {

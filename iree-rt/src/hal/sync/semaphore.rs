@@ -20,9 +20,9 @@ const MOST: u64 = sys::IREE_HAL_SEMAPHORE_MAX_VALUE as u64;
 /// [`fence`](Self::fence) gives a [`Fence`] at one of its values, for a call to wait for.
 /// Cloning gives another handle to the same one; any thread may use it at any time.
 ///
-/// When the last handle goes and a fence is at a value that it has not reached, the semaphore
-/// fails with [`Code::Cancelled`], and with it all of its fences: nothing waits for what cannot
-/// happen.
+/// When the last handle goes and a fence was made at a value that it has not reached, the semaphore
+/// fails with [`Code::Cancelled`], and with it all of its fences, those that were reached too: nothing waits for what
+/// cannot happen. Keep a handle while a fence of it is asked.
 ///
 /// ```
 /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::c_void;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,12 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use super::formats::{self, Data, Found, ParameterFormat};
-use super::index::{ParameterIndex, new_entry};
+use super::index::{ParameterIndex, Stored, new_entry};
 use super::memory::Memory;
 use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::{check, status_of};
+use crate::base::text::text;
 
 impl ParameterIndex {
     /// The archive at `path`, of the format that its extension says, mapped into memory and read
@@ -91,13 +92,15 @@ impl ParameterIndex {
     /// index for one, keeps what was in it.
     ///
     /// # Errors
-    /// The file's; [`InvalidArgument`](Code::InvalidArgument) for a path that IREE cannot be told.
+    /// The file's; [`InvalidArgument`](Code::InvalidArgument) for a path that IREE cannot be told;
+    /// [`DataLoss`](Code::DataLoss) when not all of it has arrived, as on a full disk.
     pub fn write_archive(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         // Of a link to a file, the file is replaced.
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let beside = beside(&place);
         self.write_new(&beside)
+            .and_then(|()| self.check_written(&beside))
             .and_then(|()| Ok(fs::rename(&beside, &place)?))
             .inspect_err(|_| drop(fs::remove_file(&beside)))
             .map_err(|e| e.context(format!("writing {}", path.display())))
@@ -127,6 +130,27 @@ impl ParameterIndex {
     }
 }
 
+impl ParameterIndex {
+    /// Whether the new archive at `path` has all of this: IREE writes its last bytes when it closes the file, and does
+    /// not say what became of them.
+    fn check_written(&self, path: &Path) -> Result<()> {
+        let file = File::open(path)?;
+        // SAFETY: the file is ours alone until it has its name.
+        let written = Self::parse(ParameterFormat::Irpa, unsafe { Memory::map(&file)? });
+        let lost =
+            |what: String| Error::new(Code::DataLoss, what + " was not written: is the disk full?");
+        let written = written.map_err(|error| lost(format!("the table ({})", error.message())))?;
+        for at in 0..self.len() {
+            let (ours, theirs) = (self.get(at)?, written.get(at)?);
+            if ours.length != theirs.length || Stored::of(&ours) != Stored::of(&theirs) {
+                // SAFETY: this index owns the name.
+                return Err(lost(format!("parameter `{}`", unsafe { text(ours.key) })));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A name beside `path` that no other archive is written to.
 fn beside(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -146,15 +170,48 @@ unsafe extern "C" fn create_file(
     let name = unsafe { *user_data.cast::<&str>() };
     let mode = sys::IREE_IO_FILE_MODE_READ | sys::IREE_IO_FILE_MODE_WRITE;
     status_of(callback::catch(|| {
+        // IREE would let the group write it, others not read it, and follow a link that is there.
+        let file = OpenOptions::new().write(true).create_new(true).open(name)?;
+        file.set_len(offset + length)?;
         // SAFETY: the name is live, and the out pointer valid.
         check(unsafe {
-            sys::iree_io_file_handle_create(
+            sys::iree_io_file_handle_open(
                 mode.into(),
                 sys::iree_make_string_view(name),
-                offset + length,
                 host_allocator(),
                 out,
             )
         })
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_of_which_something_is_lost_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.part");
+        let index = ParameterIndex::new().unwrap();
+        index.add("first", &[1u8; 100], b"").unwrap();
+        index.add_splat("splat", 7u8, 100, b"").unwrap();
+        index.add("last", &[2u8; 100], b"").unwrap();
+        index.write_new(&path).unwrap();
+        index.check_written(&path).unwrap();
+        let whole = fs::read(&path).unwrap();
+        let lost = |from: usize| {
+            let mut bytes = whole.clone();
+            bytes[from..].fill(0);
+            fs::write(&path, bytes).unwrap();
+            let error = index.check_written(&path).unwrap_err();
+            assert_eq!(error.code(), Code::DataLoss, "{error}");
+            error.message().to_owned()
+        };
+        let last = whole.windows(100).rposition(|it| it == [2; 100]).unwrap();
+        assert!(lost(last + 99).contains("`last`"), "a byte");
+        assert!(lost(8).contains("table"), "nearly all");
+        let taken = index.write_new(&path).unwrap_err();
+        assert!(taken.message().contains("exists"), "nobody else's file is written to: {taken}");
+    }
 }
