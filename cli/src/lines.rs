@@ -1,12 +1,31 @@
-//! Lines of a file or a pipe, read as they are needed.
+//! Texts and lines of a file or a pipe; lines are read as they are needed.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+
+/// What editors on Windows write before a text in UTF-8, of which it is no part.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// All of the file at `path`; `-` is stdin.
+///
+/// # Errors
+///
+/// It cannot be read, or is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String> {
+    let text = if path.as_os_str() == "-" {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).context("cannot read stdin")?;
+        text
+    } else {
+        std::fs::read_to_string(path).with_context(|| path.display().to_string())?
+    };
+    Ok(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_owned).unwrap_or(text))
+}
 
 /// Lines that are read before somebody asks for them.
 const AHEAD: usize = 16;
@@ -79,8 +98,12 @@ impl Lines {
     }
 
     fn of(name: &str, input: impl BufRead + Send + 'static, bytes: Option<u64>) -> Self {
-        let whole = |line: Vec<u8>| line.strip_suffix(b"\r").map(<[u8]>::to_vec).unwrap_or(line);
-        Self::ahead(name, bytes, input.split(b'\n').map(move |line| line.map(whole)))
+        let mut mark = Some(BYTE_ORDER_MARK.as_bytes());
+        let mut whole = move |line: Vec<u8>| {
+            let text = mark.take().and_then(|mark| line.strip_prefix(mark)).unwrap_or(&line);
+            text.strip_suffix(b"\r").unwrap_or(text).to_vec()
+        };
+        Self::ahead(name, bytes, input.split(b'\n').map(move |line| line.map(&mut whole)))
     }
 
     fn ahead(
@@ -143,6 +166,8 @@ mod tests {
     #[test]
     fn lines_are_whole_and_blank_ones_are_some_too() {
         let lines = Lines::of("", "one\r\n\n  \n two \nthree".as_bytes(), None);
+        let marked = Lines::of("", "\u{feff}one\n\u{feff}two".as_bytes(), None);
+        assert_eq!(all(&marked), [(1, "one".to_owned()), (2, "\u{feff}two".to_owned())]);
         let expected = [(1, "one"), (2, ""), (3, "  "), (4, " two "), (5, "three")];
         assert_eq!(all(&lines), expected.map(|(number, text)| (number, text.to_owned())));
     }

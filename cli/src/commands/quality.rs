@@ -1,6 +1,6 @@
 //! `iree-llm quality`: how far the answers of a precision are from float32's.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -9,11 +9,11 @@ use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use text::Tokenizer;
 use xla_session::config::ModelConfig;
-use xla_session::sample::{Sampler, SamplerOptions};
-use xla_session::{Capabilities, GenerateOptions, InferenceSession, Opened, Precision};
+use xla_session::{Capabilities, InferenceSession, Opened, Precision};
 
 use crate::bench::pass;
 use crate::engine::PlaceArgs;
+use crate::lines::read_text;
 use crate::model_source::{Model, ModelArgs};
 use crate::progress::{Progress, Work};
 use crate::quality::contexts::{self, Source};
@@ -175,15 +175,7 @@ impl Args {
     fn input(&self) -> Result<Option<String>> {
         let text = match (&self.prompt, &self.file) {
             (Some(text), _) => text.clone(),
-            (None, Some(path)) if path.as_os_str() == "-" => {
-                let mut text = String::new();
-                let stdin = std::io::stdin().read_to_string(&mut text);
-                stdin.context("cannot read the text from stdin")?;
-                text
-            }
-            (None, Some(path)) => {
-                std::fs::read_to_string(path).with_context(|| path.display().to_string())?
-            }
+            (None, Some(path)) => read_text(path)?,
             (None, None) => return Ok(None),
         };
         ensure!(!text.is_empty(), "the text is empty: give at least one character");
@@ -247,11 +239,9 @@ impl Args {
             return Ok((Source::Given, contexts::cut(&begin, &ids, window, most)));
         }
         let begin = if begin.is_empty() { tokenizer.encode(STORY, true)? } else { begin };
-        let sampler = Some(Sampler::new(SamplerOptions::default())?);
-        let mut options = GenerateOptions { eos: eos.to_vec(), sampler, ..Default::default() };
         let work = progress.tokens("writing in f32", most);
         let ran = |tokens| work.add(tokens as u64);
-        let own = contexts::write(session, &begin, &mut options, window, most, &ran)?;
+        let own = contexts::write(session, &begin, eos, window, most, &ran)?;
         Ok((Source::Own, own))
     }
 

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use serde::Serialize;
+use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::{GenerateOptions, InferenceSession, Result, generate};
 
 /// Where the tokens come from.
@@ -25,8 +26,8 @@ pub fn cut(begin: &[u32], ids: &[u32], window: usize, most: usize) -> Vec<Vec<u3
     limit(contexts, most)
 }
 
-/// Lets `session` write contexts that start with `begin`, as `options` say, each to its end or
-/// `window` tokens, `most` tokens in all.
+/// Lets `session` write contexts that start with `begin`, drawn from its own distribution, each to its end (one of
+/// `eos`) or `window` tokens, `most` tokens in all. Each has a seed of its own, or all would be the same text.
 ///
 /// # Errors
 ///
@@ -34,7 +35,7 @@ pub fn cut(begin: &[u32], ids: &[u32], window: usize, most: usize) -> Vec<Vec<u3
 pub fn write(
     session: &mut dyn InferenceSession,
     begin: &[u32],
-    options: &mut GenerateOptions,
+    eos: &[u32],
     window: usize,
     most: usize,
     ran: &dyn Fn(usize),
@@ -43,9 +44,15 @@ pub fn write(
     let mut written = 0;
     while written < most {
         let room = window.min(most - written);
-        options.max_tokens = room.saturating_sub(begin.len());
+        let seed = contexts.len() as u64;
+        let mut options = GenerateOptions {
+            max_tokens: room.saturating_sub(begin.len()),
+            eos: eos.to_vec(),
+            sampler: Some(Sampler::new(SamplerOptions { seed, ..Default::default() })?),
+            ..Default::default()
+        };
         session.reset();
-        let generation = generate(session, begin, options, |_| {
+        let generation = generate(session, begin, &mut options, |_| {
             ran(1);
             ControlFlow::Continue(())
         })?;
@@ -100,13 +107,23 @@ mod tests {
 
     #[test]
     fn a_model_writes_until_there_is_enough() {
-        let mut options = GenerateOptions { eos: vec![fixture::EOS], ..Default::default() };
-        let mut write = |window, most| {
-            let mut parrot = Parrot::new(&[7, 8], 64);
-            write(&mut parrot, &[0], &mut options, window, most, &|_| {}).unwrap()
+        let write = |eos: &[u32], window, most| {
+            let mut parrot = Parrot::new(&[], 64);
+            write(&mut parrot, &[0], eos, window, most, &|_| {}).unwrap()
         };
-        assert_eq!(write(16, 5), [vec![0, 7, 8], vec![0, 7]]);
-        assert_eq!(write(2, 5), [vec![0, 7], vec![0, 7], vec![0]]);
+        let texts = write(&[], 16, 40);
+        assert_eq!(texts.iter().map(Vec::len).collect::<Vec<_>>(), [16, 16, 8]);
+        assert!(texts.iter().all(|text| text[0] == 0));
+        assert!(
+            texts[0] != texts[1] && texts[1][..8] != texts[2],
+            "each is another text: {texts:?}"
+        );
+        let eos: Vec<u32> = (0..fixture::vocab_size() as u32 / 2).collect();
+        let short = write(&eos, 16, 40);
+        assert!(
+            short.len() > 3
+                && short.iter().all(|text| text[1..].iter().all(|id| !eos.contains(id)))
+        );
     }
 
     #[test]
