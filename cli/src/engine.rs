@@ -42,7 +42,7 @@ pub struct PlaceArgs {
     #[arg(long, env = "IREE_LLM_DEVICE", value_name = "URI")]
     device: Option<String>,
 
-    /// Worker threads [default: one for each physical core]
+    /// Worker threads, 64 at most [default: one for each physical core]
     #[arg(long, env = "IREE_LLM_THREADS", value_name = "N", value_parser = positive)]
     threads: Option<usize>,
 

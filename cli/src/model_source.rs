@@ -1,8 +1,10 @@
 //! Where a model comes from: a folder, the Hugging Face hub, or this repository.
 
+use std::fs::Metadata;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use clap::Args;
 use text::{ChatTemplate, Tokenizer};
 use xla_session::LoadMode;
@@ -151,10 +153,16 @@ enum Source {
 
 fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
     let path = Path::new(name);
-    if path.is_dir() {
+    // What may not be looked at is not absent: nobody is asked for it in its place.
+    let found = match path.metadata() {
+        Ok(found) => Some(found),
+        Err(error) if is_absent(&error) => None,
+        Err(error) => return Err(error).with_context(|| name.to_owned()),
+    };
+    if found.as_ref().is_some_and(Metadata::is_dir) {
         return Ok(Source::Folder(path.to_owned()));
     }
-    if path.is_file() {
+    if found.is_some_and(|it| it.is_file()) {
         if path.extension().is_some_and(|end| end == "gguf") {
             return Ok(Source::Folder(path.to_owned()));
         }
@@ -177,6 +185,12 @@ fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
          repository: {}",
         if known.is_empty() { "none".to_owned() } else { known.join(", ") }
     )
+}
+
+/// Whether there is no such file, by what looking for it gave.
+pub fn is_absent(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
 }
 
 /// The folders that hold models: beside the program, where a package puts them, and in the repository
@@ -294,6 +308,23 @@ mod tests {
         assert_eq!(found(gguf.to_str().unwrap()).unwrap(), Source::Folder(gguf));
         let error = found(folder.join("config.json").to_str().unwrap()).unwrap_err().to_string();
         assert!(error.contains("is a file"), "{error}");
+    }
+
+    /// Nobody asks a hub for what is here.
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_be_looked_at_is_not_absent() {
+        let shelf = shelf(&[]);
+        let circle = shelf.path().join("circle");
+        std::os::unix::fs::symlink("circle", &circle).unwrap();
+        for name in [circle.clone(), circle.join("model")] {
+            let name = name.to_str().unwrap();
+            let error = format!("{:#}", parse(name, &[]).unwrap_err());
+            assert!(
+                error.starts_with(&format!("{name}: ")) && !error.contains("no such"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

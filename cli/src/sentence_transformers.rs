@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 use xla_session::Pooling;
 use xla_session::checkpoint::gguf::Metadata;
 
+use crate::model_source::is_absent;
+
 /// What lists the modules.
 pub const MODULES: &str = "modules.json";
 /// What says how it pools.
@@ -184,7 +186,8 @@ fn json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
         Ok(bytes) => {
             serde_json::from_slice(&bytes).map(Some).with_context(|| path.display().to_string())
         }
-        Err(_) => Ok(None),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
 }
 

@@ -166,6 +166,8 @@ fn prompts_that_cannot_be_used() {
     assert!(message.contains("no/such/file"), "{message}");
     let message = fails(1, &["generate", "-m", folder, "-p", "x", "--stop", ""]);
     assert!(message.contains("--stop"), "{message}");
+    let message = fails(1, &["generate", "-m", "no/such/model", "-p", "x", "--stop", ""]);
+    assert!(message.contains("--stop"), "before anything is fetched: {message}");
 
     let config = folder.to_owned() + "/tokenizer_config.json";
     fs::write(&config, r#"{"chat_template": "{% if %}"}"#).unwrap();

@@ -119,7 +119,10 @@ fn prompts_come_from_a_file_or_a_pipe() {
     let given = succeeds(&[&flags[..], &["-p", "the fox"]].concat());
     let read = succeeds(&[&flags[..], &["--prompt-file", file.to_str().unwrap()]].concat());
     assert_eq!(read, given);
-    for more in [&["-p", "-"][..], &[]] {
+    std::fs::write(&file, "\u{feff}the fox\r\n").unwrap();
+    let marked = succeeds(&[&flags[..], &["--prompt-file", file.to_str().unwrap()]].concat());
+    assert_eq!(marked, given, "what Windows' editors put around a text is no part of it");
+    for more in [&["-p", "-"][..], &["--prompt-file", "-"], &[]] {
         let run = program(&[&flags[..], more].concat()).write_stdin("the fox\n").assert();
         assert_eq!(String::from_utf8_lossy(&run.success().get_output().stdout), given);
     }
@@ -236,6 +239,29 @@ fn chat_answers_each_line_and_keeps_the_conversation() {
     assert_eq!(prefills[2], prefills[0], "a reset starts over");
     assert!(messages.contains("/nonsense: no such command"), "{messages}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("/reset"));
+}
+
+/// What is read from a pipe is not prompted for, on whatever terminal; and chance is another one after a reset, but
+/// where a seed was given.
+#[test]
+fn chat_writes_answers_alone_and_others_after_a_reset() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let answers = |more: &[&str]| {
+        let flags = ["chat", "-m", folder, "-q", "-n", "12", "--temp", "1"];
+        let mut run = program(&[&flags[..], more].concat());
+        let run = run.env("TERM", "dumb").write_stdin("Who?\n/reset\nWho?\n").assert().success();
+        String::from_utf8(run.get_output().stdout.clone()).unwrap()
+    };
+    let twice = |text: &str| {
+        let (first, second) = text.as_bytes().split_at(text.len() / 2);
+        first == second
+    };
+    let chance = answers(&[]);
+    assert!(!chance.starts_with("> ") && !chance.contains("\n> "), "{chance:?}");
+    assert!(!twice(&chance), "{chance:?}");
+    let seeded = answers(&["--seed", "7"]);
+    assert!(twice(&seeded), "{seeded:?}");
 }
 
 /// Quietly, as of any program, and not with a code that a command has an answer in.

@@ -98,6 +98,18 @@ impl Kind {
 }
 
 impl Label {
+    /// What the model at `path`, a folder or a file, is called: its last part, and `owner/name` in a Hugging Face cache,
+    /// where the last part is a commit.
+    pub fn model_of(path: &Path) -> String {
+        let of_hub = || {
+            let snapshots = path.parent().filter(|it| it.ends_with("snapshots"))?;
+            let repository = snapshots.parent()?.file_name()?.to_str()?;
+            Some(repository.strip_prefix("models--")?.replacen("--", "/", 1))
+        };
+        let last = || path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        of_hub().unwrap_or_else(last)
+    }
+
     /// Whether a file that the entry was made from has changed or is gone: then nobody asks for the
     /// entry any more, unless the model was moved.
     pub fn is_stale(&self) -> bool {

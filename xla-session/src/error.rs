@@ -30,8 +30,8 @@ pub enum Error {
     EmptyPrompt,
     /// More tokens than the session's context holds.
     #[error(
-        "{needed} tokens do not fit the context of {context}: shorten the prompt, or raise the \
-         context (the model allows {max})"
+        "{needed} tokens do not fit the context of {context}: shorten the prompt{}",
+        or_raise(*context, *max)
     )]
     ContextFull {
         /// Tokens that would have been in the context.
@@ -149,6 +149,15 @@ pub enum Error {
         /// Its message.
         message: String,
     },
+}
+
+/// What else to do about a context of so many tokens, of a model that allows `max`.
+fn or_raise(context: usize, max: usize) -> String {
+    if context < max {
+        format!(", or raise the context (the model allows {max})")
+    } else {
+        String::new()
+    }
 }
 
 /// The crate's result.

@@ -27,7 +27,7 @@ pub struct GenerateOptions {
     /// where the session [verifies drafts](crate::Capabilities::verifies_drafts).
     pub speculation: Option<Speculation>,
     /// What the session's context holds before the prompt; a sampler's repeat penalty and drafters look
-    /// at it.
+    /// at it, and a sampler draws by how long it is: a second turn without it meets the chance of the first.
     pub preceding: Vec<u32>,
     /// Asked between pieces of a long prompt: `true` ends the generation there, without a token.
     pub interrupted: Option<fn() -> bool>,
@@ -86,8 +86,10 @@ pub struct Generation {
 
 /// Generates from `prompt`, calling `on_token` with each token as soon as it is known.
 ///
-/// The session's context afterwards holds the prompt and every returned token but the last one;
-/// the callback may end the generation, and the token it was given stays part of the output.
+/// The session's context afterwards holds the prompt and every returned token but the last one, at the model's
+/// [end](FinishReason::Eos) that too, and a part of the prompt where that was interrupted or a piece of it failed:
+/// [`position`](InferenceSession::position) says how much. The callback may end the generation, and the token it was
+/// given stays part of the output.
 ///
 /// # Errors
 ///

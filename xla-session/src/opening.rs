@@ -140,7 +140,7 @@ pub type Observer = Arc<dyn Fn(Event) + Send + Sync>;
 pub struct SessionOptions {
     /// The device, as the engine names it; `None` is the engine's default ("local-task").
     pub device: Option<String>,
-    /// Worker threads; `None` is one for each physical core.
+    /// Worker threads, 1 to 64; `None` is one for each physical core, as far as there may be.
     pub threads: Option<usize>,
     /// How weights are kept.
     pub precision: Precision,

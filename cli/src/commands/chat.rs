@@ -1,13 +1,13 @@
 //! `iree-llm chat`: talk to a model.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, IsTerminal, StdinLock, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
+use rustyline::{Behavior, Config, DefaultEditor};
 use xla_session::config::ModelConfig;
 use xla_session::sample::SamplerOptions;
 use xla_session::{Error, FinishReason, GenerateOptions};
@@ -74,7 +74,8 @@ impl Args {
         self.sampling.sampler(&SamplerOptions::default())?;
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
-        let sampler = self.sampling.sampler(&self.sampling.recommended.of(&config))?;
+        let recommended = self.sampling.recommended.of(&config);
+        let sampler = self.sampling.sampler(&recommended)?;
         let tokenizer = model.tokenizer()?;
         let template = model.chat_template()?;
         let mut opened = self.engine.open(&model, &progress)?;
@@ -87,19 +88,18 @@ impl Args {
         };
         let system = self.system.as_deref();
         let mut talk = Conversation::new(&mut *opened.session, &tokenizer, &template, system);
-        let mut editor = DefaultEditor::new()?;
+        let mut input = Input::open()?;
         progress.say(&format!("{}: /help tells what can be typed", model.name));
 
         let mut stdout = io::stdout();
         loop {
-            let line = match editor.readline("> ") {
-                Ok(line) => line,
-                Err(ReadlineError::Interrupted) => {
+            let line = match input.next()? {
+                Said::Line(line) => line,
+                Said::Interrupt => {
                     progress.say("/exit or Ctrl-D leaves");
                     continue;
                 }
-                Err(ReadlineError::Eof) => return Ok(ExitCode::SUCCESS),
-                Err(error) => return Err(error.into()),
+                Said::End => return Ok(ExitCode::SUCCESS),
             };
             let line = line.trim();
             match line {
@@ -108,13 +108,16 @@ impl Args {
                 "/help" => writeln!(stdout, "{HELP}")?,
                 "/reset" => {
                     talk.reset();
+                    // Chance is drawn by seed and position: without a seed that was given, the same question has
+                    // another answer.
+                    options.sampler = self.sampling.sampler(&recommended)?;
                     progress.say("the conversation is forgotten");
                 }
                 _ if line.starts_with('/') && !line.contains(char::is_whitespace) => {
                     progress.say(&format!("{line}: no such command; /help lists them"));
                 }
                 question => {
-                    let _ = editor.add_history_entry(question);
+                    input.remember(question);
                     let answer = talk.ask(question, &mut options, |piece| {
                         stdout.write_all(piece.as_bytes())?;
                         stdout.flush()
@@ -136,6 +139,55 @@ impl Args {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Where lines come from: keys, or a pipe, of which nothing is shown.
+enum Input {
+    Keys(Box<DefaultEditor>),
+    Pipe(StdinLock<'static>),
+}
+
+/// What came.
+enum Said {
+    Line(String),
+    /// Ctrl-C.
+    Interrupt,
+    End,
+}
+
+impl Input {
+    fn open() -> Result<Self> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(Self::Pipe(stdin.lock()));
+        }
+        // What is typed is shown where it is typed, wherever answers go.
+        let config = Config::builder().behavior(Behavior::PreferTerm).build();
+        Ok(Self::Keys(Box::new(DefaultEditor::with_config(config)?)))
+    }
+
+    fn next(&mut self) -> Result<Said> {
+        match self {
+            Self::Keys(editor) => match editor.readline("> ") {
+                Ok(line) => Ok(Said::Line(line)),
+                Err(ReadlineError::Interrupted) => Ok(Said::Interrupt),
+                Err(ReadlineError::Eof) => Ok(Said::End),
+                Err(error) => Err(error.into()),
+            },
+            Self::Pipe(stdin) => {
+                let mut line = String::new();
+                let read = stdin.read_line(&mut line).context("cannot read stdin")?;
+                Ok(if read == 0 { Said::End } else { Said::Line(line) })
+            }
+        }
+    }
+
+    fn remember(&mut self, line: &str) {
+        if let Self::Keys(editor) = self {
+            // Without a history of it nothing is lost.
+            let _ = editor.add_history_entry(line);
         }
     }
 }

@@ -55,6 +55,7 @@ impl Args {
 
         use anyhow::Context;
         use xla_session::SessionOptions;
+        use xla_session::cache::Label;
         use xla_session::checkpoint::Checkpoint;
         use xla_session::config::ModelConfig;
         use xla_session::emit::WeightFormats;
@@ -75,13 +76,12 @@ impl Args {
             observer: Some(progress.observer()),
             ..SessionOptions::default()
         };
-        let label = model.folder.file_name().unwrap_or(model.folder.as_os_str());
+        let label = Label::model_of(&model.folder);
         let mut count = 0;
         for &precision in &self.precision {
             options.precision = precision;
             let formats = WeightFormats::new(precision, &config, &checkpoint);
             for target in &self.target {
-                let label = label.to_string_lossy();
                 count += xla_session::compile_ahead(&config, &formats, target, &label, &options)?;
             }
         }

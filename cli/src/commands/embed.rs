@@ -71,7 +71,7 @@ pub struct Args {
     /// Memory for keys and values of the texts that run at a time, in MiB: more takes longer texts
     /// [default: 16 contexts, at most 2048]
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     kv_memory: Option<u64>,
 
     /// Nothing on stderr but errors
@@ -139,6 +139,7 @@ impl Args {
 
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, &progress)?;
+        engine.check_hidden()?;
         let most = engine.model().config().hidden_size;
         let width = self.dimensions.map_or(most, |it| it as usize);
         ensure!(width <= most, "--dimensions {width}: the model's vectors have {most}");

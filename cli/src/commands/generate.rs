@@ -1,6 +1,6 @@
 //! `iree-llm generate`: answer a prompt, or go on with it.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::answer::{self, Reading};
 use crate::bench::memory;
 use crate::engine::EngineArgs;
 use crate::interrupt;
-use crate::lines::Lines;
+use crate::lines::{Lines, read_text};
 use crate::model_source::{Model, ModelArgs};
 use crate::output;
 use crate::progress::Progress;
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(short, long, value_name = "TEXT", group = "input", allow_hyphen_values = true)]
     prompt: Option<String>,
 
-    /// File with the prompt (without its last line's end, as with stdin)
+    /// File with the prompt (without its last line's end, as with stdin, which is `-`)
     #[arg(long, value_name = "FILE", group = "input")]
     prompt_file: Option<PathBuf>,
 
@@ -67,7 +67,7 @@ pub struct Args {
     /// Memory for keys and values of those --prompts that run at a time, in MiB
     /// [default: 16 contexts, at most 2048]
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     kv_memory: Option<u64>,
 
     /// Take the prompt as a user's message and let the model answer, by its chat template (the
@@ -157,6 +157,7 @@ impl Args {
         }
         // A flag that is out of range is one before anything is read.
         self.sampling.sampler(&SamplerOptions::default())?;
+        StopStrings::new(&self.stop).context("--stop")?;
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
@@ -225,11 +226,9 @@ impl Args {
     /// The text that was given, if any: read before anything slow begins.
     fn input(&self, progress: &Arc<Progress>) -> Result<Option<String>> {
         let text = match (&self.prompt, &self.prompt_file) {
-            (Some(text), _) if text == "-" => read_stdin()?,
+            (Some(text), _) if text == "-" => read_text(Path::new("-"))?,
             (Some(text), _) => text.clone(),
-            (None, Some(path)) => {
-                std::fs::read_to_string(path).with_context(|| path.display().to_string())?
-            }
+            (None, Some(path)) => read_text(path)?,
             (None, None) => {
                 if !stdin_is_data() {
                     return Ok(None);
@@ -359,12 +358,6 @@ fn stdin_is_data() -> bool {
     true
 }
 
-fn read_stdin() -> Result<String> {
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text).context("cannot read the prompt from stdin")?;
-    Ok(text)
-}
-
 /// Reads a pipe that nobody mentioned, and says so when nothing comes.
 fn read_piped(progress: &Arc<Progress>) -> Result<String> {
     let (done, wait) = std::sync::mpsc::channel::<()>();
@@ -376,7 +369,7 @@ fn read_piped(progress: &Arc<Progress>) -> Result<String> {
             progress.say("reading the prompt from stdin; give one with -p");
         }
     });
-    let text = read_stdin();
+    let text = read_text(Path::new("-"));
     drop(done);
     text
 }

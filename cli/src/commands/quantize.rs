@@ -1,14 +1,15 @@
 //! `iree-llm quantize`: a model in four bits, rounded by what it reads of a text.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use calibration::{Error, Quantisation};
 
 use crate::interrupt;
+use crate::lines::read_text;
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
 use crate::quality::contexts;
@@ -106,13 +107,7 @@ impl Args {
 
     fn text(&self) -> Result<String> {
         let path = &self.calibrate;
-        let text = if path.as_os_str() == "-" {
-            let mut text = String::new();
-            io::stdin().read_to_string(&mut text).context("cannot read the text from stdin")?;
-            text
-        } else {
-            std::fs::read_to_string(path).with_context(|| path.display().to_string())?
-        };
+        let text = read_text(path)?;
         ensure!(!text.trim().is_empty(), "{}: is empty: give at least some pages", path.display());
         Ok(text)
     }

@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, env = "IREE_LLM_DEVICE", value_name = "URI", default_value = "local-task")]
     device: String,
 
-    /// Worker threads of local-task [default: one for each physical core]
+    /// Worker threads of local-task, 64 at most [default: one for each physical core]
     #[arg(long, env = "IREE_LLM_THREADS", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..))]
     threads: Option<u32>,

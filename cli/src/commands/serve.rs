@@ -120,7 +120,7 @@ pub struct Args {
     /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]; where layers keep
     /// states of sequences (Qwen3.5), a quarter of it is for these, and half of them bound how many requests run
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     kv_memory: Option<u64>,
 
     /// Folder in which prompts that were run are kept: a server that is started again, and others on this

@@ -68,17 +68,33 @@ impl Sink {
     ///
     /// The file's, or the text says something else.
     pub fn open(spec: &str) -> Result<Self> {
-        let (append, path) = match spec.split_at_checked(1) {
+        let append = match spec.chars().next() {
             None => return Ok(Self::Ignore),
-            Some(("-", "")) => return Ok(Self::Print),
-            Some(("@", path)) => (false, path),
-            Some(("+", path)) => (true, path),
-            _ => anyhow::bail!(
+            Some('-') if spec == "-" => return Ok(Self::Print),
+            Some('@') => false,
+            Some('+') => true,
+            Some(_) => anyhow::bail!(
                 "--output {spec}: give - (print), nothing (ignore), @FILE.npy, @FILE for raw \
                  bytes, or +FILE to append"
             ),
         };
+        let path = &spec[1..];
         let file = Waiting::open(path.as_ref(), append)?;
         Ok(Self::File { path: path.to_owned(), file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_says_what_becomes_of_a_result() {
+        assert!(matches!(Sink::open("-").unwrap(), Sink::Print));
+        assert!(matches!(Sink::open("").unwrap(), Sink::Ignore));
+        for wrong in ["x.npy", "ä.npy", "-x", "--"] {
+            let error = Sink::open(wrong).unwrap_err().to_string();
+            assert!(error.contains(wrong) && error.contains("@FILE"), "{error}");
+        }
     }
 }

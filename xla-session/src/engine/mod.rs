@@ -506,12 +506,12 @@ impl Engine {
         Err(Error::Unsupported(message.into()))
     }
 
-    /// Whether hidden states can be had.
+    /// Whether [hidden states](Want::Hidden) can be had, and so vectors of texts.
     ///
     /// # Errors
     ///
     /// [`Unsupported`](Error::Unsupported) on GPUs.
-    pub(crate) fn check_hidden(&self) -> Result<()> {
+    pub fn check_hidden(&self) -> Result<()> {
         if self.model.loaded().has_hidden() {
             return Ok(());
         }

@@ -23,7 +23,7 @@ pub use self::ahead::compile_ahead;
 use self::compile::Graph;
 use self::target::{Machine, Target};
 use self::weights::Weights;
-use crate::cache::Key;
+use crate::cache::{Key, Label};
 use crate::emit::builder::TensorType;
 use crate::emit::{ElementType, WeightFormats, WeightSpec};
 use crate::engine::Model;
@@ -179,7 +179,7 @@ impl Found {
         let device = instance.device_with(uri, &how).map_err(iree("opening the device"))?;
         let machine = Machine::of(&device, options)?;
         let formats = WeightFormats::new(options.precision, &config, &checkpoint);
-        let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into();
+        let label = Label::model_of(folder);
         Ok(Self { config, checkpoint, device, machine, formats, label })
     }
 }

@@ -225,6 +225,16 @@ fn write_weights(writer: &mut Writer) -> Result<Vec<u8>> {
     Ok(all)
 }
 
+#[test]
+fn models_are_called_what_people_call_them() {
+    let called = |path: &str| Label::model_of(Path::new(path));
+    assert_eq!(called("/models/tiny-tales"), "tiny-tales");
+    assert_eq!(called("/models/tiny-tales.gguf"), "tiny-tales.gguf");
+    assert_eq!(called("/hub/models--owner--a--b/snapshots/0123abcd"), "owner/a--b");
+    assert_eq!(called("/hub/models--owner--a/snapshots/0123abcd/a-Q4_0.gguf"), "a-Q4_0.gguf");
+    assert_eq!(called("/else/snapshots/0123abcd"), "0123abcd");
+}
+
 fn weights_of(file: &Path) -> Label {
     let metadata = fs::metadata(file).unwrap();
     let source = FileStamp {

@@ -517,10 +517,14 @@ fn a_longer_context_is_what_a_model_is_opened_for() {
         assert!(error.ends_with("opened for 1 to 512, and can be for up to 4096"), "{error}");
     }
     let mut session = EngineSession::new(&model, None).unwrap();
-    match session.prefill(&[1; 513]).unwrap_err() {
-        Error::ContextFull { needed: 513, context: 512, max: 4096 } => {}
-        other => panic!("{other}"),
-    }
+    let error = session.prefill(&[1; 513]).unwrap_err();
+    assert!(
+        matches!(error, Error::ContextFull { needed: 513, context: 512, max: 4096 }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("raise the context (the model allows 4096)"), "{error}");
+    let error = Error::ContextFull { needed: 9, context: 8, max: 8 }.to_string();
+    assert!(error.ends_with("shorten the prompt"), "no more is allowed: {error}");
     let options = SessionOptions { context: Some(1000), ..options() };
     let fixture = fixtures::named("phi3-longrope-mqa-f32");
     let model = Model::open(&fixture.folder, &options).unwrap();
