@@ -38,9 +38,9 @@ pub(crate) trait Shape: Send + 'static {
     /// The end of all of them.
     fn finish(&mut self, about: &About, usage: &Usage) -> Vec<String>;
     /// That there will be no more, and why.
-    fn fail(&mut self, problem: &Problem) -> Vec<String>;
+    fn fail(&mut self, about: &About, problem: &Problem) -> Vec<String>;
     /// That there will be more.
-    fn still_there(&self) -> String;
+    fn still_there(&mut self, about: &About) -> String;
     /// All answers at once.
     fn whole(&mut self, about: &About, answers: Vec<Answer>, usage: &Usage) -> Value;
 }
@@ -65,6 +65,15 @@ pub(crate) struct End {
     pub reason: FinishReason,
     /// The stop string that did it.
     pub stop: Option<String>,
+}
+
+impl About {
+    /// What is said of `count` answers of the model `name`, which take so many tokens of prompts.
+    pub fn new(name: &str, count: usize, prompt_tokens: usize) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (id, created) = (crate::server::unique_id(), now.as_secs());
+        Self { id, model: name.to_owned(), created, count, prompt_tokens }
+    }
 }
 
 impl End {
@@ -188,14 +197,8 @@ impl Answers {
             let (prompt, before) = (at / n, prompts[at / n].clone());
             Choice { before, prompt, end: None }
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let about = About {
-            id: crate::server::unique_id(),
-            model: model.name().to_owned(),
-            created: now.as_secs(),
-            count: prompts.len() * n,
-            prompt_tokens: prompts.iter().map(Vec::len).sum(),
-        };
+        let tokens = prompts.iter().map(Vec::len).sum();
+        let about = About::new(model.name(), prompts.len() * n, tokens);
         Self {
             model,
             events,
@@ -255,14 +258,7 @@ impl Answers {
             let text: String = lines.drain(..).collect();
             (!text.is_empty()).then_some((Ok::<_, Infallible>(text), (stream, lines)))
         });
-        let body = Body::from_stream(pieces);
-        let mut response = body::with_type(StatusCode::OK, "text/event-stream", body);
-        response.extensions_mut().insert(outcome);
-        let headers = response.headers_mut();
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        // nginx would keep the pieces until there are some kilobytes.
-        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-        response
+        events(Body::from_stream(pieces), outcome)
     }
 
     fn is_whole(&self) -> bool {
@@ -323,6 +319,25 @@ impl Answers {
     }
 }
 
+/// A response of events, which comes to `outcome`.
+fn events(body: Body, outcome: Outcome) -> Response {
+    let mut response = body::with_type(StatusCode::OK, "text/event-stream", body);
+    response.extensions_mut().insert(outcome);
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // nginx would keep the pieces until there are some kilobytes.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A stream that begins and fails at once, for clients that read why nowhere else.
+pub(crate) fn failed(mut shape: impl Shape, about: &About, problem: &Problem) -> Response {
+    let outcome = Outcome::default();
+    outcome.set(problem.status());
+    let lines = [shape.begin(about), shape.fail(about, problem)].concat();
+    events(Body::from(lines.concat()), outcome)
+}
+
 /// What comes of a choice.
 enum Next {
     /// What it begins with, token by token.
@@ -348,7 +363,7 @@ impl<S: Shape> Stream<S> {
             let Self { answers, shape, done, outcome } = self;
             let about = &answers.about;
             match next {
-                Err(_) => lines.push_back(shape.still_there()),
+                Err(_) => lines.push_back(shape.still_there(about)),
                 Ok(Ok((index, Next::Begun(pieces)))) => {
                     for (text, token) in &pieces {
                         shape.resume(index, text, std::slice::from_ref(token));
@@ -373,7 +388,7 @@ impl<S: Shape> Stream<S> {
                     }
                     trace::failed(&answers.span, problem.status());
                     outcome.set(problem.status());
-                    lines.extend(shape.fail(&problem));
+                    lines.extend(shape.fail(about, &problem));
                     *done = true;
                 }
             }

@@ -165,6 +165,7 @@ pub(crate) enum Effort {
     Low,
     Medium,
     High,
+    #[serde(alias = "max")]
     XHigh,
 }
 
@@ -344,6 +345,35 @@ pub(crate) fn said(role: &str, content: String) -> Map<String, Value> {
     Map::from_iter([("role".into(), role.into()), ("content".into(), content.into())])
 }
 
+/// What a model is shown in place of a part of a tool's result that it cannot read. The user could be told so; a tool
+/// was called by the model, and its result stays in the conversation.
+const UNSEEN: [(&str, &str); 5] = [
+    ("document", "[a document, which this model cannot read]"),
+    ("image", "[an image, which this model cannot see]"),
+    ("image_url", "[an image, which this model cannot see]"),
+    ("input_file", "[a file, which this model cannot read]"),
+    ("input_image", "[an image, which this model cannot see]"),
+];
+
+/// What a tool gave, which is at `at`: as [`texts`], each a line of its own, and of what is no text what it was.
+///
+/// # Errors
+///
+/// It is something else.
+pub(crate) fn tool_result(at: &str, content: &Value, kinds: &[&str]) -> Result<String, Problem> {
+    let unseen = |part: &Value| {
+        let (_, words) = UNSEEN.iter().find(|(kind, _)| part["type"] == *kind)?;
+        Some(json!({"type": kinds[0], "text": words}))
+    };
+    match content {
+        Value::Array(parts) => {
+            let parts = parts.iter().map(|part| unseen(part).unwrap_or_else(|| part.clone()));
+            Ok(texts(at, &parts.collect(), kinds)?.join("\n"))
+        }
+        other => Ok(texts(at, other, kinds)?.join("\n")),
+    }
+}
+
 /// The texts of `content`, which is at `at`: a string, or parts of one of the types `kinds`.
 ///
 /// # Errors
@@ -432,6 +462,12 @@ fn message(at: &str, message: Map<String, Value>) -> Result<Map<String, Value>, 
             ("tool_calls", value) => {
                 return Err(Problem::field(field(&name), format!("is {value}: give a list")));
             }
+            // What others call it.
+            ("reasoning", Value::String(text)) => {
+                known.entry("reasoning_content").or_insert_with(|| text.into());
+            }
+            // What VS Code says of a message for the service of others.
+            ("cache_control" | "copilot_cache_control" | "cot_id" | "cot_summary", _) => {}
             // What clients send back as it came.
             ("refusal" | "annotations" | "audio" | "function_call", _)
                 if known.get("role").is_none_or(|role| role == "assistant") => {}

@@ -17,13 +17,18 @@ pub struct Problem {
     message: String,
     param: Option<String>,
     code: Option<&'static str>,
+    /// Tokens of a prompt, and those of the context that it does not fit.
+    too_long: Option<(u32, u32)>,
     retry_after: Option<u64>,
 }
+
+/// Said of a prompt that does not fit.
+pub(crate) const TOO_LONG: &str = "context_length_exceeded";
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { status, kind, message, param: None, code: None, retry_after: None }
+        Self { status, kind, message, param: None, code: None, too_long: None, retry_after: None }
     }
 
     /// The request is wrong as a whole.
@@ -123,9 +128,15 @@ impl Problem {
         };
         let text = error.to_string();
         match error {
-            ContextFull { .. } | RequestTooLarge { .. } => {
-                Self::request(text).with_code("context_length_exceeded")
+            // In OpenAI's words, by which clients know that they have to shorten what they send.
+            ContextFull { needed, context, .. } => {
+                let message =
+                    format!("This model's maximum context length is {context} tokens: {text}");
+                let problem = Self::request(message).with_code(TOO_LONG);
+                let number = |tokens: &usize| u32::try_from(*tokens).unwrap_or(u32::MAX);
+                Self { too_long: Some((number(needed), number(context))), ..problem }
             }
+            RequestTooLarge { .. } => Self::request(text).with_code(TOO_LONG),
             EmptyPrompt | TokenOutOfRange { .. } | Unsupported(_) => Self::request(text),
             _ => Self::internal(text),
         }
@@ -139,6 +150,11 @@ impl Problem {
     pub(crate) fn json(&self) -> Value {
         let Self { kind, message, param, code, .. } = self;
         json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    }
+
+    /// The tokens of the prompt and those of the context, where it does not fit.
+    pub(crate) fn too_long(&self) -> Option<(u32, u32)> {
+        self.too_long
     }
 
     /// Whether it is our own failure.

@@ -6,10 +6,11 @@ use serde_json::{Map, Value};
 use crate::Problem;
 
 /// Fields that clients send for the service of others, and that change no answer.
-pub(crate) const HARMLESS: [&str; 8] = [
+pub(crate) const HARMLESS: [&str; 9] = [
     "client_metadata",
     "metadata",
     "prompt_cache_key",
+    "prompt_cache_options",
     "prompt_cache_retention",
     "safety_identifier",
     "service_tier",

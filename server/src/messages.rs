@@ -65,6 +65,11 @@ fn json_of(problem: &Problem) -> Value {
         // Anthropic's clients ask again without one then.
         error["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
     }
+    if let Some((needed, context)) = problem.too_long() {
+        // In Anthropic's words: clients shorten the conversation then.
+        error["message"] =
+            format!("prompt is too long: {needed} tokens > {context} maximum").into();
+    }
     json!({"type": "error", "error": error})
 }
 
@@ -268,11 +273,11 @@ impl Shape for Message {
         ]
     }
 
-    fn fail(&mut self, problem: &Problem) -> Vec<String> {
+    fn fail(&mut self, _: &About, problem: &Problem) -> Vec<String> {
         vec![event(&json_of(problem))]
     }
 
-    fn still_there(&self) -> String {
+    fn still_there(&mut self, _: &About) -> String {
         event(&json!({"type": "ping"}))
     }
 

@@ -142,11 +142,11 @@ impl<C: Choices> Shape for OpenAi<C> {
         lines
     }
 
-    fn fail(&mut self, problem: &Problem) -> Vec<String> {
+    fn fail(&mut self, _: &About, problem: &Problem) -> Vec<String> {
         vec![line(&problem.json()), done()]
     }
 
-    fn still_there(&self) -> String {
+    fn still_there(&mut self, _: &About) -> String {
         ": still there\n\n".into()
     }
 

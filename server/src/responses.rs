@@ -10,13 +10,13 @@ use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
-use text::{Part, Reply};
+use text::{AnswerStyle, Part, Reply};
 use xla_session::FinishReason;
 
 pub(crate) use store::Store;
 
-use crate::answer::{About, Answer, End, Shape, Token, Usage};
-use crate::conversation::{Asked, Conversation, Manner, join_system, said, texts};
+use crate::answer::{About, Answer, End, Shape, Token, Usage, failed};
+use crate::conversation::{Asked, Conversation, join_system, said, texts, tool_result};
 use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::{Shared, unique_id};
@@ -79,10 +79,11 @@ pub(crate) async fn answer(
                 "is {id:?}, which is not here any more, or was made with `store`: false; send the \
                  whole conversation as `input`"
             );
-            Problem::field("previous_response_id", message).with_status(StatusCode::NOT_FOUND)
+            // Clients send all of it then.
+            Problem::field("previous_response_id", message).with_code("previous_response_not_found")
         })?,
     };
-    take_input(&mut fields, &mut messages)?;
+    take_input(&mut fields, &shared.responses, &mut messages)?;
     // They are not handed on to the next response.
     let instructions = fields.take::<String>("instructions")?;
     let mut shown = messages.clone();
@@ -118,19 +119,19 @@ pub(crate) async fn answer(
     }
     let stream = settings.stream;
     let asked = Asked { conversation, settings, tools, max_tokens, logprobs: None };
-    let (answers, manner) = asked.submit(&shared, model).await?;
-    let shape = Output {
-        id: format!("resp_{}{}", unique_id(), unique_id()),
-        echo,
-        reply: Some(manner.reply()),
-        manner,
-        thoughts: 0,
-        items: Vec::new(),
-        is_open: false,
-        events: 0,
-        ended: None,
-        kept: store.then(|| (shared.clone(), messages)),
+    let name = model.name().to_owned();
+    let mut shape = Output::new(echo);
+    let (answers, manner) = match asked.submit(&shared, model).await {
+        Ok(answers) => answers,
+        // Codex knows a full context by an event alone.
+        Err(problem) if stream && problem.too_long().is_some() => {
+            return Ok(failed(shape, &About::new(&name, 1, 0), &problem));
+        }
+        Err(problem) => return Err(problem),
     };
+    shape.reply = Some(manner.reply());
+    shape.style = manner.style;
+    shape.kept = store.then(|| (shared.clone(), messages));
     if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 
@@ -168,14 +169,22 @@ fn lost(id: &str) -> Problem {
     Problem::request(format!("there is no response {id:?} here")).with_status(StatusCode::NOT_FOUND)
 }
 
-/// Adds what `input` says to `messages`.
-fn take_input(fields: &mut Fields, messages: &mut Messages) -> Result<(), Problem> {
+/// Adds what `input` says to `messages`, with items that are in `responses`.
+fn take_input(
+    fields: &mut Fields,
+    responses: &Store,
+    messages: &mut Messages,
+) -> Result<(), Problem> {
     match fields.take::<Value>("input")? {
         None => return Err(Problem::field("input", "is missing")),
         Some(Value::String(text)) => messages.push(said("user", text)),
         Some(Value::Array(items)) => {
             for (n, item) in items.iter().enumerate() {
-                add_item(&format!("input[{n}]"), item, messages)?;
+                let at = format!("input[{n}]");
+                match item["type"].as_str() {
+                    Some("item_reference") => add_kept(&at, &item["id"], responses, messages)?,
+                    _ => add_item(&at, item, messages)?,
+                }
             }
         }
         Some(_) => return Err(Problem::field("input", "must be a string or a list of items")),
@@ -184,6 +193,22 @@ fn take_input(fields: &mut Fields, messages: &mut Messages) -> Result<(), Proble
         return Err(Problem::field("input", "is empty: give at least one item"));
     }
     Ok(())
+}
+
+/// Adds the item of a response that is called `id`.
+fn add_kept(
+    at: &str,
+    id: &Value,
+    responses: &Store,
+    messages: &mut Messages,
+) -> Result<(), Problem> {
+    let item = id.as_str().and_then(|id| responses.item(id)).ok_or_else(|| {
+        let message = format!(
+            "is {id}, which is not here any more, or was made with `store`: false; send the item itself"
+        );
+        Problem::field(format!("{at}.id"), message)
+    })?;
+    add_item(at, &item, messages)
 }
 
 fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Result<(), Problem> {
@@ -238,12 +263,13 @@ fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Result<(), Probl
             messages.push(message);
         }
         Some("function_call_output") => {
-            let mut result = said("tool", words(&format!("{at}.output"), &item["output"])?);
+            let mut result =
+                said("tool", tool_result(&format!("{at}.output"), &item["output"], &WORDS)?);
             result.insert("tool_call_id".into(), string("call_id")?.into());
             messages.push(result);
         }
         _ => {
-            let known = "message, function_call, function_call_output, reasoning";
+            let known = "message, function_call, function_call_output, item_reference, reasoning";
             let message = format!("has the type {}; there are: {known}", item["type"]);
             return Err(Problem::field(at, message));
         }
@@ -251,9 +277,12 @@ fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Result<(), Probl
     Ok(())
 }
 
+/// Types of parts that are text.
+const WORDS: [&str; 3] = ["input_text", "output_text", "text"];
+
 /// A string, or parts of text, which are lines of their own.
 fn words(at: &str, content: &Value) -> Result<String, Problem> {
-    Ok(texts(at, content, &["input_text", "output_text", "text"])?.join("\n"))
+    Ok(texts(at, content, &WORDS)?.join("\n"))
 }
 
 /// They lie flatter than in chats, and say the same.
@@ -332,8 +361,9 @@ fn take_format(fields: &mut Fields) -> Result<(), Problem> {
 struct Output {
     id: String,
     echo: Map<String, Value>,
-    manner: Manner,
-    /// What tells the parts apart; `None` behind the end.
+    /// How tools are called.
+    style: Option<AnswerStyle>,
+    /// What tells the parts apart; `None` before the beginning and behind the end.
     reply: Option<Reply>,
     /// Tokens of thoughts.
     thoughts: usize,
@@ -357,6 +387,22 @@ fn part_of(kind: &str) -> Option<(&'static str, &'static str)> {
 }
 
 impl Output {
+    /// One that has not begun, of a request with the fields `echo`.
+    fn new(echo: Map<String, Value>) -> Self {
+        Self {
+            id: format!("resp_{}{}", unique_id(), unique_id()),
+            echo,
+            style: None,
+            reply: None,
+            thoughts: 0,
+            items: Vec::new(),
+            is_open: false,
+            events: 0,
+            ended: None,
+            kept: None,
+        }
+    }
+
     fn event(&mut self, kind: &str, mut value: Value) -> String {
         value["type"] = kind.into();
         value["sequence_number"] = self.events.into();
@@ -448,7 +494,7 @@ impl Output {
                 Part::Content(text) => self.add("message", &text, &mut events),
                 Part::Reasoning(text) => self.add("reasoning", &text, &mut events),
                 Part::Call(name) => {
-                    let call_id = call_id(self.manner.style);
+                    let call_id = call_id(self.style);
                     let item = json!({
                         "id": format!("fc_{}", unique_id()), "type": "function_call",
                         "status": "in_progress", "call_id": call_id, "name": name, "arguments": "",
@@ -558,14 +604,24 @@ impl Shape for Output {
         vec![self.event(&kind, json!({"response": response}))]
     }
 
-    fn fail(&mut self, problem: &Problem) -> Vec<String> {
+    fn fail(&mut self, about: &About, problem: &Problem) -> Vec<String> {
         let error = &problem.json()["error"];
         let code = error["code"].as_str().or(error["type"].as_str());
-        vec![self.event("error", json!({"code": code, "message": error["message"], "param": null}))]
+        let mut response = self.response(about, None);
+        response["status"] = "failed".into();
+        response["error"] = json!({"code": code, "message": error["message"]});
+        // Some clients read the one, some the other.
+        let error = json!({"code": code, "message": error["message"], "param": null});
+        vec![
+            self.event("error", error),
+            self.event("response.failed", json!({"response": response})),
+        ]
     }
 
-    fn still_there(&self) -> String {
-        ": still there\n\n".into()
+    /// An event, as some clients count no comments and give up.
+    fn still_there(&mut self, about: &About) -> String {
+        let response = self.response(about, None);
+        self.event("response.in_progress", json!({"response": response}))
     }
 
     fn whole(&mut self, about: &About, answers: Vec<Answer>, usage: &Usage) -> Value {

@@ -14,6 +14,7 @@ use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
 use crate::constraint::Constraint;
+use crate::error::TOO_LONG;
 use crate::fields::Fields;
 use crate::form::Form;
 use crate::harmony;
@@ -185,7 +186,7 @@ impl Settings {
         let (has, context) = (self.answer.len(), model.context);
         if has > context {
             let message = format!("has {has} tokens, which do not fit the context of {context}");
-            return Err(Problem::field(FIELD, message).with_code("context_length_exceeded"));
+            return Err(Problem::field(FIELD, message).with_code(TOO_LONG));
         }
         let message = match () {
             () if self.n != 1 => "is of one answer: `n` must be 1",

@@ -111,6 +111,16 @@ impl Shared {
         }
     }
 
+    /// As [`model`](Self::model), of a client of Anthropic's: what it does beside its work, as finding a title, it asks
+    /// a model of Anthropic's for, whatever it was told. Where there is one model only, it is meant.
+    pub fn model_of_claude(&self, fields: &mut Fields) -> Result<Arc<Model>, Problem> {
+        match (fields.take::<String>("model")?, self.models.as_slice()) {
+            (Some(name), [only]) if name.starts_with("claude-") => Ok(only.clone()),
+            (Some(name), _) => self.named(&name),
+            (None, _) => self.model(fields),
+        }
+    }
+
     /// The model called `name`.
     pub fn named(&self, name: &str) -> Result<Arc<Model>, Problem> {
         let found = self.models.iter().find(|model| model.name() == name);

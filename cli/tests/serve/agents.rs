@@ -91,6 +91,42 @@ fn claude_code_gets_its_answers_and_finds_its_prompts() {
     let said: Value = serde_json::from_str(answer["content"][0]["text"].as_str().unwrap()).unwrap();
     assert!(["Bern", "Basel"].contains(&said["city"].as_str().unwrap()), "{answer}");
 
+    // Titles and the like are asked of a model of Anthropic's.
+    let mut title = form.clone();
+    title["model"] = "claude-haiku-4-5".into();
+    assert_eq!(server.post(path, &title).status, 200);
+    title["model"] = "gpt-9".into();
+    assert_eq!(server.post(path, &title).status, 404);
+
+    // The model asked for it, and goes on without it.
+    let seen = |content: Value| {
+        json!({"messages": [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": content}]}]})
+    };
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}});
+    let line = json!({"type": "text", "text": "One."});
+    let told = json!("One.\n[an image, which this model cannot see]");
+    let [counted, same] = [json!([line, image]), told].map(|content| {
+        let reply = server.post("/v1/messages/count_tokens", &seen(content));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    });
+    assert_eq!(counted, same);
+
+    // By these words clients know that they have to shorten the conversation.
+    let long =
+        json!({"max_tokens": 1, "messages": [{"role": "user", "content": "word ".repeat(3000)}]});
+    let error = server.post(path, &long).json()["error"].clone();
+    assert_eq!(error["type"], "invalid_request_error");
+    let message = error["message"].as_str().unwrap();
+    let numbers =
+        message.strip_prefix("prompt is too long: ").and_then(|it| it.strip_suffix(" maximum"));
+    let (needed, context) = numbers.and_then(|it| it.split_once(" tokens > ")).unwrap();
+    let [needed, context] = [needed, context].map(|it| it.parse::<u32>().unwrap());
+    assert!(needed > context, "{message}");
+
     // Clients that see this ask again without it.
     let mut thread = ask("0");
     thread["thread"] = json!({"type": "create"});
@@ -201,6 +237,54 @@ fn codex_is_answered() {
     let usage = &event["response"]["usage"];
     assert_eq!(usage["input_tokens"], server.post("/tokenize", &same).json()["count"]);
 
+    // A context that is full is told by an event, and others by the error alone.
+    let mut long = ask.clone();
+    long["input"] = json!("word ".repeat(3000));
+    let reply = server.post(path, &long);
+    let events = |reply: &Reply| -> Vec<Value> {
+        let data = reply.text.lines().filter_map(|line| line.strip_prefix("data: "));
+        data.map(|data| serde_json::from_str(data).unwrap()).collect()
+    };
+    let told = events(&reply);
+    let kinds: Vec<_> = told.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["response.created", "response.in_progress", "error", "response.failed"]);
+    let failed = &told[3]["response"];
+    assert_eq!(failed["status"], "failed");
+    assert_eq!(failed["error"]["code"], "context_length_exceeded", "{failed}");
+    long["stream"] = false.into();
+    let error = server.post(path, &long).error(400);
+    assert_eq!(error["code"], "context_length_exceeded");
+    assert!(
+        error["message"].as_str().unwrap().starts_with("This model's maximum context length is ")
+    );
+    let mut late =
+        json!({"input": "Hello.", "stream": true, "timeout": 0.3, "max_output_tokens": 2000});
+    late["ignore_eos"] = true.into();
+    let reply = server.post(path, &late);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let failed = events(&reply).pop().unwrap();
+    assert_eq!(
+        (&failed["type"], &failed["response"]["error"]["code"]),
+        (&json!("response.failed"), &json!("timeout")),
+        "{}",
+        reply.text
+    );
+
+    // What it looked at is an image.
+    let seen = |output: Value| {
+        let mut seen = ask.clone();
+        seen["stream"] = false.into();
+        seen["input"] = json!([
+            {"type": "message", "role": "user", "content": "Look."},
+            {"type": "function_call", "call_id": "a", "name": "shell", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a", "output": output}]);
+        let reply = server.post(path, &seen);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()["usage"]["input_tokens"].clone()
+    };
+    let image = json!([{"type": "input_image", "image_url": "data:image/png;base64,iVBO"}]);
+    assert_eq!(seen(image), seen(json!("[an image, which this model cannot see]")));
+
     for (more, name) in [
         (json!({"include": ["message.output_text.logprobs"]}), "include"),
         (json!({"tools": [{"type": "of_tomorrow"}]}), "tools[0].type"),
@@ -217,4 +301,30 @@ fn codex_is_answered() {
         );
     }
     server.is_empty();
+}
+
+/// As of VS Code 1.127, whose messages have keys for the service of others.
+#[test]
+fn copilot_is_answered() {
+    let folder = with_tools("qwen3");
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let ask = |assistant: Value, user: Value| {
+        json!({"max_tokens": 4, "reasoning_effort": null, "prompt_cache_options": {"mode": "implicit"}, "messages": [
+            {"role": "system", "content": "Be brief.", "copilot_cache_control": {"type": "ephemeral"}},
+            {"role": "user", "content": "One?"}, assistant, user]})
+    };
+    let tokens = |request: &Value| {
+        let reply = server.post("/v1/chat/completions", request);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()["usage"]["prompt_tokens"].clone()
+    };
+    let marked = ask(
+        json!({"role": "assistant", "content": "Two.", "cot_id": "7e", "cot_summary": "…", "reasoning": "Three."}),
+        json!({"role": "user", "content": "Four?", "copilot_cache_control": {"type": "ephemeral"}}),
+    );
+    let plain = ask(
+        json!({"role": "assistant", "content": "Two.", "reasoning_content": "Three."}),
+        json!({"role": "user", "content": "Four?"}),
+    );
+    assert_eq!(tokens(&marked), tokens(&plain));
 }

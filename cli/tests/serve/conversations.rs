@@ -344,6 +344,10 @@ fn responses_go_on_from_each_other() {
     let cat = json!({"role": "user", "content": "And of a cat?"});
     assert_eq!(next["usage"]["input_tokens"], count(json!([user, told, cat])));
     assert_eq!(next["previous_response_id"], first["id"]);
+    let unknown = server.post(path, &ask(json!({"previous_response_id": "resp_0"}))).error(400);
+    assert_eq!(unknown["code"], "previous_response_not_found", "clients send all of it then");
+    let kept = json!([user, {"type": "item_reference", "id": first["output"][0]["id"]}, cat]);
+    assert_eq!(text_of(&answer(json!({"input": kept}))), text_of(&next));
     let items = json!([{"role": "user", "content": [{"type": "input_text", "text": "Tell me of a dog."}]},
         first["output"][0], {"type": "message", "role": "user", "content": "And of a cat?"}]);
     assert_eq!(text_of(&answer(json!({"input": items}))), text_of(&next));
@@ -402,8 +406,13 @@ fn responses_go_on_from_each_other() {
 
     let gone = answer(json!({"store": false}));
     for (more, status, param) in [
-        (json!({"previous_response_id": gone["id"]}), 404, "previous_response_id"),
-        (json!({"previous_response_id": "resp_0"}), 404, "previous_response_id"),
+        (json!({"previous_response_id": gone["id"]}), 400, "previous_response_id"),
+        (json!({"previous_response_id": "resp_0"}), 400, "previous_response_id"),
+        (
+            json!({"input": [{"type": "item_reference", "id": gone["output"][0]["id"]}]}),
+            400,
+            "input[0].id",
+        ),
         (json!({"input": null}), 400, "input"),
         (json!({"input": []}), 400, "input"),
         (json!({"input": [{"type": "input_image"}]}), 400, "input[0]"),

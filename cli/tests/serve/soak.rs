@@ -156,7 +156,7 @@ fn wrong() -> Vec<(&'static str, Value, u16)> {
         (TALK, json!({"messages": [{"role": "critic", "content": "a"}]}), 400),
         (MESSAGES, json!({"messages": user}), 400),
         (MESSAGES, json!({"messages": user, "max_tokens": 1, "model": "nobody"}), 404),
-        (RESPONSES, json!({"input": "a", "previous_response_id": "resp_none"}), 404),
+        (RESPONSES, json!({"input": "a", "previous_response_id": "resp_none"}), 400),
         (EMBEDDINGS, json!({"input": "a", "dimensions": 0}), 400),
     ]
 }

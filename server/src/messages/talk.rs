@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::NO_THREADS;
-use crate::conversation::{Conversation, Effort, join_system, said, texts};
+use crate::conversation::{Conversation, Effort, join_system, said, texts, tool_result};
 use crate::fields::Fields;
 use crate::form::Form;
 use crate::server::Shared;
@@ -37,7 +37,7 @@ impl Talk {
     ///
     /// Something of it is wrong, or is not supported.
     pub fn take(shared: &Shared, fields: &mut Fields) -> Result<Self, Problem> {
-        let model = shared.model(fields)?;
+        let model = shared.model_of_claude(fields)?;
         let mut messages = Vec::new();
         if let Some(system) = fields.take::<Value>("system")? {
             let system = system_prompt(&system)?;
@@ -282,7 +282,7 @@ fn turn(at: &str, message: &Value, messages: &mut Vec<Map<String, Value>>) -> Re
             (Some("tool_result"), "user") => {
                 let content = match &block["content"] {
                     Value::Null => String::new(),
-                    content => words(&format!("{at}.content"), content)?,
+                    content => tool_result(&format!("{at}.content"), content, &["text"])?,
                 };
                 let failed = match &block["is_error"] {
                     Value::Null => false,

@@ -21,6 +21,8 @@ pub(crate) struct Store {
 #[derive(Default)]
 struct Kept {
     responses: HashMap<String, Entry>,
+    /// The response that has an item.
+    items: HashMap<String, String>,
     /// Their ids by age; of some that were removed, too.
     ages: VecDeque<String>,
     bytes: usize,
@@ -31,11 +33,15 @@ struct Entry {
     /// All that has been said, with the response.
     messages: Box<str>,
     response: Box<str>,
+    /// The ids of its items.
+    items: Vec<String>,
 }
 
 impl Entry {
     fn bytes(&self) -> usize {
-        self.messages.len() + self.response.len()
+        // An item's id is there three times, once with that of its response.
+        let items = self.items.iter().map(|id| 4 * id.len());
+        self.messages.len() + self.response.len() + items.sum::<usize>()
     }
 }
 
@@ -43,6 +49,9 @@ impl Kept {
     fn remove(&mut self, id: &str) -> bool {
         let removed = self.responses.remove(id);
         self.bytes -= removed.as_ref().map_or(0, Entry::bytes);
+        for item in removed.iter().flat_map(|it| &it.items) {
+            self.items.remove(item);
+        }
         removed.is_some()
     }
 }
@@ -54,9 +63,13 @@ impl Store {
 
     /// Keeps the response `id`, at whose end `messages` have been said.
     pub fn keep(&self, id: &str, messages: &Messages, response: &Value) {
-        let entry = Entry { messages: written(messages), response: written(response) };
+        let items = response["output"].as_array().into_iter().flatten();
+        let items: Vec<_> =
+            items.filter_map(|item| Some(item["id"].as_str()?.to_owned())).collect();
+        let entry = Entry { messages: written(messages), response: written(response), items };
         let mut kept = self.kept();
         kept.bytes += entry.bytes();
+        kept.items.extend(entry.items.iter().map(|item| (item.clone(), id.to_owned())));
         kept.responses.insert(id.to_owned(), entry);
         kept.ages.push_back(id.to_owned());
         while kept.bytes > MOST_BYTES
@@ -74,6 +87,13 @@ impl Store {
     /// The response `id`.
     pub fn response(&self, id: &str) -> Option<Value> {
         self.read(id, |entry| &entry.response)
+    }
+
+    /// The item `id` of a response.
+    pub fn item(&self, id: &str) -> Option<Value> {
+        let response = self.kept().items.get(id).cloned()?;
+        let Value::Array(items) = self.response(&response)?["output"].take() else { return None };
+        items.into_iter().find(|item| item["id"] == id)
     }
 
     fn read<T: DeserializeOwned>(&self, id: &str, part: impl Fn(&Entry) -> &str) -> Option<T> {
@@ -98,6 +118,8 @@ fn written(value: &impl Serialize) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -114,6 +136,20 @@ mod tests {
         assert!(["2", "3", "4"].iter().all(|id| store.messages(id).is_some()));
         assert!(store.kept().bytes <= MOST_BYTES);
         assert_eq!(store.kept().ages.len(), 3);
+    }
+
+    #[test]
+    fn an_item_is_there_as_long_as_its_response() {
+        let store = Store::default();
+        let items =
+            json!([{"id": "rs_1", "type": "reasoning"}, {"id": "msg_1", "type": "message"}]);
+        store.keep("resp_1", &Vec::new(), &json!({"output": items}));
+        assert_eq!(store.item("msg_1"), Some(items[1].clone()));
+        assert_eq!((store.item("resp_1"), store.item("msg_2")), (None, None));
+        assert!(store.remove("resp_1"));
+        assert_eq!(store.item("msg_1"), None);
+        let kept = store.kept();
+        assert_eq!((kept.bytes, kept.items.len()), (0, 0));
     }
 
     #[test]
