@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use iree_rt::vulkan::{self, Gpu};
@@ -147,7 +148,11 @@ fn transfers_are_futures() {
         let buffer = Buffer::allocate(&device, 1 << 20).unwrap();
         let buffer = buffer.write_async(4, vec![7u8; 1000]).await.unwrap();
         assert_eq!(buffer.read_async(4..1004).await.unwrap(), [7; 1000]);
-        drop(buffer.read_async(0..1 << 20));
+        // The thread that copies may be the last to have buffer and device.
+        let mut context = Context::from_waker(Waker::noop());
+        let mut reading = Box::pin(buffer.read_async(0..1 << 20));
+        let _ = reading.as_mut().poll(&mut context);
+        drop((reading, buffer, tensor, device));
         done.send(()).unwrap();
     };
     let thread = std::thread::spawn(|| pollster::block_on(transfers));

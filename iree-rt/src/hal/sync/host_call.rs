@@ -34,12 +34,12 @@ pub(crate) async fn run<T: Send + 'static>(
 ) -> Result<T> {
     let shared = Arc::new(Shared::new(State::Waiting(Box::new(work))));
     let done = {
-        let done = Timeline::new(&device, 0)?;
+        let done = Arc::new(Timeline::new(&device, 0)?);
         let fence = done.fence(1)?;
         if device.is_local() {
             submit(&device, &done, &shared)?;
         } else {
-            spawn(done, shared.clone())?;
+            spawn(&done, &shared);
         }
         fence.reached()
     };
@@ -53,8 +53,9 @@ pub(crate) async fn run<T: Send + 'static>(
     }
 }
 
-fn spawn<T: Send + 'static>(done: Timeline, shared: Arc<Shared<T>>) -> Result<()> {
-    let work = move || {
+/// Without a thread to be had, the one that polls does it.
+fn spawn<T: Send + 'static>(done: &Arc<Timeline>, shared: &Arc<Shared<T>>) {
+    let work = |done: Arc<Timeline>, shared: Arc<Shared<T>>| {
         perform(&shared);
         // Whoever takes the result may be the last to have it.
         drop(shared);
@@ -62,8 +63,11 @@ fn spawn<T: Send + 'static>(done: Timeline, shared: Arc<Shared<T>>) -> Result<()
             done.fail(&error);
         }
     };
-    thread::Builder::new().name("iree-rt-copy".into()).spawn(work)?;
-    Ok(())
+    let (theirs, ours) = ((done.clone(), shared.clone()), (done.clone(), shared.clone()));
+    let thread = thread::Builder::new().name("iree-rt-copy".into());
+    if thread.spawn(move || work(theirs.0, theirs.1)).is_err() {
+        work(ours.0, ours.1);
+    }
 }
 
 fn submit<T: Send>(device: &Device, done: &Timeline, shared: &Arc<Shared<T>>) -> Result<()> {

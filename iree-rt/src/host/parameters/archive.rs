@@ -2,21 +2,24 @@
 
 use std::collections::HashSet;
 use std::ffi::c_void;
-use std::fs::{self, File, OpenOptions};
-use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(unix)]
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use fs4::fs_std::FileExt;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
+use tempfile::NamedTempFile;
 
 use super::formats::{self, Data, Found, ParameterFormat};
-use super::index::{ParameterIndex, Stored, new_entry};
+use super::index::{ParameterIndex, new_entry};
 use super::memory::Memory;
 use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::{check, status_of};
-use crate::base::text::text;
 
 impl ParameterIndex {
     /// The archive at `path`, of the format that its extension says, mapped into memory and read
@@ -92,32 +95,34 @@ impl ParameterIndex {
     /// index for one, keeps what was in it.
     ///
     /// # Errors
-    /// The file's; [`InvalidArgument`](Code::InvalidArgument) for a path that IREE cannot be told;
-    /// [`DataLoss`](Code::DataLoss) when not all of it has arrived, as on a full disk.
+    /// The file's; [`InvalidArgument`](Code::InvalidArgument) for a path that IREE cannot be told.
     pub fn write_archive(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         // Of a link to a file, the file is replaced.
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let beside = beside(&place);
-        self.write_new(&beside)
-            .and_then(|()| self.check_written(&beside))
-            .and_then(|()| Ok(fs::rename(&beside, &place)?))
-            .inspect_err(|_| drop(fs::remove_file(&beside)))
-            .map_err(|e| e.context(format!("writing {}", path.display())))
+        let write = || {
+            let file = beside(&place)?;
+            self.write_to(&file)?;
+            file.persist(&place).map_err(|error| error.error)?;
+            Ok(())
+        };
+        write().map_err(|e: Error| e.context(format!("writing {}", path.display())))
     }
 
-    fn write_new(&self, path: &Path) -> Result<()> {
+    fn write_to(&self, file: &NamedTempFile) -> Result<()> {
         // What IREE is told ends at the first zero byte.
-        let name = path
+        let name = file
+            .path()
             .to_str()
             .filter(|name| !name.contains('\0'))
             .ok_or_else(|| Error::invalid("the path is not UTF-8, or has a zero byte in it"))?;
+        let place = Place { name, file: file.as_file() };
         let written = Self::new()?;
         let open = sys::iree_io_parameter_archive_file_open_callback_t {
-            fn_: Some(create_file),
-            user_data: (&raw const name).cast_mut().cast(),
+            fn_: Some(open_file),
+            user_data: (&raw const place).cast_mut().cast(),
         };
-        // SAFETY: both indexes and the name are live during the call.
+        // SAFETY: both indexes and the place are live during the call.
         check(unsafe {
             sys::iree_io_build_parameter_archive(
                 self.raw(),
@@ -130,49 +135,40 @@ impl ParameterIndex {
     }
 }
 
-impl ParameterIndex {
-    /// Whether the new archive at `path` has all of this: IREE writes its last bytes when it closes the file, and does
-    /// not say what became of them.
-    fn check_written(&self, path: &Path) -> Result<()> {
-        let file = File::open(path)?;
-        // SAFETY: the file is ours alone until it has its name.
-        let written = Self::parse(ParameterFormat::Irpa, unsafe { Memory::map(&file)? });
-        let lost =
-            |what: String| Error::new(Code::DataLoss, what + " was not written: is the disk full?");
-        let written = written.map_err(|error| lost(format!("the table ({})", error.message())))?;
-        for at in 0..self.len() {
-            let (ours, theirs) = (self.get(at)?, written.get(at)?);
-            if ours.length != theirs.length || Stored::of(&ours) != Stored::of(&theirs) {
-                // SAFETY: this index owns the name.
-                return Err(lost(format!("parameter `{}`", unsafe { text(ours.key) })));
-            }
-        }
-        Ok(())
+/// Where an archive is written.
+struct Place<'a> {
+    name: &'a str,
+    file: &'a File,
+}
+
+/// A new file beside `path`, with the rights that new files have.
+fn beside(path: &Path) -> Result<NamedTempFile> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let mut prefix = path.file_name().unwrap_or_default().to_owned();
+    prefix.push(".");
+    let mut file = tempfile::Builder::new();
+    file.prefix(&prefix).suffix(".part");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        file.permissions(fs::Permissions::from_mode(0o666));
     }
+    Ok(file.tempfile_in(folder.unwrap_or(Path::new(".")))?)
 }
 
-/// A name beside `path` that no other archive is written to.
-fn beside(path: &Path) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}-{}.part", process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    path.with_file_name(name)
-}
-
-/// Makes the file that an archive is written to, when its length is known.
-unsafe extern "C" fn create_file(
+/// Opens the file that an archive is written to, when its length is known.
+unsafe extern "C" fn open_file(
     user_data: *mut c_void,
     offset: u64,
     length: u64,
     out: *mut *mut sys::iree_io_file_handle_t,
 ) -> sys::iree_status_t {
-    // SAFETY: the name that `write_new` passes, live during its call.
-    let name = unsafe { *user_data.cast::<&str>() };
+    // SAFETY: the place that `write_to` passes, live during its call.
+    let Place { name, file } = unsafe { &*user_data.cast::<Place<'_>>() };
     let mode = sys::IREE_IO_FILE_MODE_READ | sys::IREE_IO_FILE_MODE_WRITE;
     status_of(callback::catch(|| {
-        // IREE would let the group write it, others not read it, and follow a link that is there.
-        let file = OpenOptions::new().write(true).create_new(true).open(name)?;
-        file.set_len(offset + length)?;
+        reserve(file, offset + length)?;
+        // Not to be made by IREE: the group could write it, others not read it.
         // SAFETY: the name is live, and the out pointer valid.
         check(unsafe {
             sys::iree_io_file_handle_open(
@@ -185,33 +181,40 @@ unsafe extern "C" fn create_file(
     }))
 }
 
-#[cfg(test)]
+/// Makes `file` so long, and takes the room for that on its disk where it can be asked for: IREE writes the last bytes
+/// when it closes the file, and does not say when there is none for them.
+fn reserve(file: &File, length: u64) -> io::Result<()> {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match file.allocate(length) {
+        Err(error) if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
+            Err(error)
+        }
+        _ => file.set_len(length),
+    }
+}
+
+#[cfg(all(test, unix))]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
-    fn an_archive_of_which_something_is_lost_is_none() {
+    fn an_archive_has_its_room_and_the_rights_of_new_files() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.part");
+        let path = folder.path().join("x.irpa");
         let index = ParameterIndex::new().unwrap();
-        index.add("first", &[1u8; 100], b"").unwrap();
-        index.add_splat("splat", 7u8, 100, b"").unwrap();
-        index.add("last", &[2u8; 100], b"").unwrap();
-        index.write_new(&path).unwrap();
-        index.check_written(&path).unwrap();
-        let whole = fs::read(&path).unwrap();
-        let lost = |from: usize| {
-            let mut bytes = whole.clone();
-            bytes[from..].fill(0);
-            fs::write(&path, bytes).unwrap();
-            let error = index.check_written(&path).unwrap_err();
-            assert_eq!(error.code(), Code::DataLoss, "{error}");
-            error.message().to_owned()
-        };
-        let last = whole.windows(100).rposition(|it| it == [2; 100]).unwrap();
-        assert!(lost(last + 99).contains("`last`"), "a byte");
-        assert!(lost(8).contains("table"), "nearly all");
-        let taken = index.write_new(&path).unwrap_err();
-        assert!(taken.message().contains("exists"), "nobody else's file is written to: {taken}");
+        index.add("w", &[1u8; 1 << 20], b"").unwrap();
+        index.write_archive(&path).unwrap();
+        let other = folder.path().join("other");
+        fs::write(&other, "").unwrap();
+        let [archive, other] = [path, other].map(|it| it.metadata().unwrap());
+        assert_eq!(archive.mode(), other.mode());
+
+        let file = beside(&folder.path().join("y.irpa")).unwrap();
+        reserve(file.as_file(), 1 << 20).unwrap();
+        let metadata = file.as_file().metadata().unwrap();
+        assert_eq!(metadata.len(), 1 << 20);
+        assert!(metadata.blocks() * 512 >= 1 << 20, "no hole");
     }
 }

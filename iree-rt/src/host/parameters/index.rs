@@ -256,7 +256,7 @@ impl ParameterIndex {
     }
 
     /// A copy of entry `at`, whose texts and file the index keeps.
-    pub(super) fn get(&self, at: usize) -> Result<sys::iree_io_parameter_index_entry_t> {
+    fn get(&self, at: usize) -> Result<sys::iree_io_parameter_index_entry_t> {
         let mut entry = ptr::null();
         // SAFETY: the index is live, and so are its entries; IREE checks the number.
         unsafe {
@@ -320,14 +320,13 @@ impl fmt::Debug for ParameterIndex {
 }
 
 /// What an entry of a live index has.
-#[derive(PartialEq)]
-pub(super) enum Stored<'a> {
+enum Stored<'a> {
     Bytes(&'a [u8]),
     Splat(&'a [u8]),
 }
 
 impl<'a> Stored<'a> {
-    pub(super) fn of(entry: &'a sys::iree_io_parameter_index_entry_t) -> Self {
+    fn of(entry: &'a sys::iree_io_parameter_index_entry_t) -> Self {
         // SAFETY: the type of an entry says which field is filled. Files are host memory of
         // exactly the entry (`push` makes all of them), which no program is given to change.
         unsafe {
