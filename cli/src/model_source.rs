@@ -157,6 +157,8 @@ fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
     let found = match path.metadata() {
         Ok(found) => Some(found),
         Err(error) if is_absent(&error) => None,
+        // In a folder that may not be searched no name is of a file.
+        Err(_) if path.is_relative() && Path::new("./.").metadata().is_err() => None,
         Err(error) => return Err(error).with_context(|| name.to_owned()),
     };
     if found.as_ref().is_some_and(Metadata::is_dir) {

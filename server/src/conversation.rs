@@ -418,6 +418,7 @@ pub(crate) fn join_system(messages: &mut Vec<Map<String, Value>>) {
 /// What clients call a message, in the form that templates know.
 fn message(at: &str, message: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
     let field = |name: &str| format!("{at}.{name}");
+    let is_result = message.get("role").is_some_and(|role| role == "tool");
     let mut known = Map::new();
     for (name, value) in message {
         match (name.as_str(), value) {
@@ -441,7 +442,10 @@ fn message(at: &str, message: Map<String, Value>) -> Result<Map<String, Value>, 
             }
             // Each part is a line of its own, as vLLM and llama.cpp have it.
             ("content", parts @ Value::Array(_)) => {
-                let text = texts(&field("content"), &parts, &["text"])?.join("\n");
+                let text = match is_result {
+                    true => tool_result(&field("content"), &parts, &["text"])?,
+                    false => texts(&field("content"), &parts, &["text"])?.join("\n"),
+                };
                 known.insert(name, text.into());
             }
             ("tool_calls", Value::Array(calls)) => {

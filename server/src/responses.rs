@@ -179,10 +179,11 @@ fn take_input(
         None => return Err(Problem::field("input", "is missing")),
         Some(Value::String(text)) => messages.push(said("user", text)),
         Some(Value::Array(items)) => {
+            let mut kept = KeptItems { responses, items: HashMap::new() };
             for (n, item) in items.iter().enumerate() {
                 let at = format!("input[{n}]");
                 match item["type"].as_str() {
-                    Some("item_reference") => add_kept(&at, &item["id"], responses, messages)?,
+                    Some("item_reference") => add_item(&at, &kept.take(&at, item)?, messages)?,
                     _ => add_item(&at, item, messages)?,
                 }
             }
@@ -195,20 +196,33 @@ fn take_input(
     Ok(())
 }
 
-/// Adds the item of a response that is called `id`.
-fn add_kept(
-    at: &str,
-    id: &Value,
-    responses: &Store,
-    messages: &mut Messages,
-) -> Result<(), Problem> {
-    let item = id.as_str().and_then(|id| responses.item(id)).ok_or_else(|| {
-        let message = format!(
-            "is {id}, which is not here any more, or was made with `store`: false; send the item itself"
-        );
-        Problem::field(format!("{at}.id"), message)
-    })?;
-    add_item(at, &item, messages)
+/// Items of responses that are kept.
+struct KeptItems<'a> {
+    responses: &'a Store,
+    /// Those of the responses that were read: each response once, and each item once, or a small request could ask for
+    /// much. `None` is one that was taken.
+    items: HashMap<String, Option<Value>>,
+}
+
+impl KeptItems<'_> {
+    /// The item that `reference`, which is at `at`, is of.
+    fn take(&mut self, at: &str, reference: &Value) -> Result<Value, Problem> {
+        let id = &reference["id"];
+        let wrong = |message: String| Problem::field(format!("{at}.id"), message);
+        let name = id.as_str().ok_or_else(|| wrong("is missing: give a string".into()))?;
+        if !self.items.contains_key(name) {
+            let beside = self.responses.items_beside(name);
+            let named = |item: Value| Some((item["id"].as_str()?.to_owned(), Some(item)));
+            self.items.extend(beside.into_iter().filter_map(named));
+        }
+        match self.items.get_mut(name).map(Option::take) {
+            Some(Some(item)) => Ok(item),
+            Some(None) => Err(wrong(format!("is {id}, which is there already"))),
+            None => Err(wrong(format!(
+                "is {id}, which is not here any more, or was made with `store`: false; send the item itself"
+            ))),
+        }
+    }
 }
 
 fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Result<(), Problem> {

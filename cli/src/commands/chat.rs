@@ -163,8 +163,12 @@ impl Input {
         if !stdin.is_terminal() {
             return Ok(Self::Pipe(stdin.lock()));
         }
-        // What is typed is shown where it is typed, wherever answers go.
-        let config = Config::builder().behavior(Behavior::PreferTerm).build();
+        // What is typed is shown where it is typed, also where answers go elsewhere.
+        let behavior = match io::stdout().is_terminal() {
+            true => Behavior::Stdio,
+            false => Behavior::PreferTerm,
+        };
+        let config = Config::builder().behavior(behavior).build();
         Ok(Self::Keys(Box::new(DefaultEditor::with_config(config)?)))
     }
 

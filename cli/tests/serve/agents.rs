@@ -258,7 +258,7 @@ fn codex_is_answered() {
         error["message"].as_str().unwrap().starts_with("This model's maximum context length is ")
     );
     let mut late =
-        json!({"input": "Hello.", "stream": true, "timeout": 0.3, "max_output_tokens": 2000});
+        json!({"input": "Hello.", "stream": true, "timeout": 0.1, "max_output_tokens": 2000});
     late["ignore_eos"] = true.into();
     let reply = server.post(path, &late);
     assert_eq!(reply.status, 200, "{}", reply.text);
@@ -283,6 +283,15 @@ fn codex_is_answered() {
         reply.json()["usage"]["input_tokens"].clone()
     };
     let image = json!([{"type": "input_image", "image_url": "data:image/png;base64,iVBO"}]);
+    let chat = |content: Value| {
+        let call = json!({"id": "a", "type": "function", "function": {"name": "shell", "arguments": "{}"}});
+        let request = json!({"messages": [
+            {"role": "user", "content": "Look."}, {"role": "assistant", "tool_calls": [call]},
+            {"content": content, "role": "tool", "tool_call_id": "a"}]});
+        server.post("/tokenize", &request).json()["count"].clone()
+    };
+    let part = json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}}]);
+    assert_eq!(chat(part), chat(json!("[an image, which this model cannot see]")));
     assert_eq!(seen(image), seen(json!("[an image, which this model cannot see]")));
 
     for (more, name) in [

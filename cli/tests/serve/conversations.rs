@@ -348,6 +348,8 @@ fn responses_go_on_from_each_other() {
     assert_eq!(unknown["code"], "previous_response_not_found", "clients send all of it then");
     let kept = json!([user, {"type": "item_reference", "id": first["output"][0]["id"]}, cat]);
     assert_eq!(text_of(&answer(json!({"input": kept}))), text_of(&next));
+    let twice = json!([user, kept[1], kept[1], cat]);
+    assert_eq!(server.post(path, &ask(json!({"input": twice}))).error(400)["param"], "input[2].id");
     let items = json!([{"role": "user", "content": [{"type": "input_text", "text": "Tell me of a dog."}]},
         first["output"][0], {"type": "message", "role": "user", "content": "And of a cat?"}]);
     assert_eq!(text_of(&answer(json!({"input": items}))), text_of(&next));

@@ -97,13 +97,12 @@ fn take_output(
     let mut format = fields.take::<Value>("output_format")?.map(|it| ("output_format", it));
     if let Some(output) = fields.take::<Map<String, Value>>("output_config")? {
         let mut output = Fields::new(output);
-        if let Some(effort) = output.take::<String>("effort")? {
-            let known = if effort == "max" { "xhigh" } else { &effort };
-            let effort = serde_json::from_value(known.into());
-            conversation.hint(
-                effort
-                    .map_err(|error| Problem::field("output_config.effort", error.to_string()))?,
-            );
+        if let Some(effort) = output.take::<Value>("effort")? {
+            let effort = serde_json::from_value(effort);
+            let wrong = |error: serde_json::Error| {
+                Problem::field("output_config.effort", error.to_string())
+            };
+            conversation.hint(effort.map_err(wrong)?);
         }
         format = output.take("format")?.map(|it| ("output_config.format", it)).or(format);
         output.finish()?;

@@ -89,11 +89,13 @@ impl Store {
         self.read(id, |entry| &entry.response)
     }
 
-    /// The item `id` of a response.
-    pub fn item(&self, id: &str) -> Option<Value> {
-        let response = self.kept().items.get(id).cloned()?;
-        let Value::Array(items) = self.response(&response)?["output"].take() else { return None };
-        items.into_iter().find(|item| item["id"] == id)
+    /// All items of the response that has the item `id`.
+    pub fn items_beside(&self, id: &str) -> Vec<Value> {
+        let response = self.kept().items.get(id).cloned();
+        match response.and_then(|it| self.response(&it)).map(|mut it| it["output"].take()) {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        }
     }
 
     fn read<T: DeserializeOwned>(&self, id: &str, part: impl Fn(&Entry) -> &str) -> Option<T> {
@@ -144,10 +146,12 @@ mod tests {
         let items =
             json!([{"id": "rs_1", "type": "reasoning"}, {"id": "msg_1", "type": "message"}]);
         store.keep("resp_1", &Vec::new(), &json!({"output": items}));
-        assert_eq!(store.item("msg_1"), Some(items[1].clone()));
-        assert_eq!((store.item("resp_1"), store.item("msg_2")), (None, None));
+        assert_eq!(Value::from(store.items_beside("msg_1")), items);
+        let nothing: [Value; 0] = [];
+        assert_eq!(store.items_beside("resp_1"), nothing);
+        assert_eq!(store.items_beside("msg_2"), nothing);
         assert!(store.remove("resp_1"));
-        assert_eq!(store.item("msg_1"), None);
+        assert_eq!(store.items_beside("msg_1"), nothing);
         let kept = store.kept();
         assert_eq!((kept.bytes, kept.items.len()), (0, 0));
     }
