@@ -44,6 +44,10 @@ pub enum Kind {
     Weights,
 }
 
+/// How long an entry is kept that only an older build, or one for another CPU, would ask for: two that are used in turn
+/// keep theirs.
+const LEFT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// What an entry is, for people who list the cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
@@ -116,9 +120,10 @@ impl Label {
         !self.sources.iter().all(FileStamp::is_current)
     }
 
-    /// Whether `self` is what those files used to be that `newer` is made from, and was last used before they changed.
-    /// Containers may have another model at the same path: what is used beside it is nobody's past.
-    fn is_older_than(&self, newer: &Self, last_used: SystemTime) -> bool {
+    /// Whether `self` is what those files used to be that `newer` is made from, and was last used before they changed
+    /// (containers may have another model at the same path: what is used beside it is nobody's past), or what another
+    /// build made of them, which nobody has used for [long](LEFT).
+    fn gives_way_to(&self, newer: &Self, last_used: SystemTime) -> bool {
         let changed = newer.sources.iter().filter_map(|it| it.modified).max();
         let paths = |label: &Self| -> Vec<PathBuf> {
             label.sources.iter().map(|source| source.path.clone()).collect()
@@ -126,8 +131,8 @@ impl Label {
         self.kind == newer.kind
             && !self.sources.is_empty()
             && paths(self) == paths(newer)
-            && changed >= Some(last_used)
-            && self.is_stale()
+            && (changed >= Some(last_used) && self.is_stale()
+                || self.name == newer.name && last_used.elapsed().is_ok_and(|it| it > LEFT))
     }
 }
 
@@ -213,7 +218,7 @@ impl Cache {
         }
         self.remove(key, |rest| rest.ends_with(".tmp"))?;
         // What the model was before it changed, nobody will ask for: space for what it is.
-        let _ = self.clear_if(|entry| entry.label.is_older_than(label, entry.last_used));
+        let _ = self.clear_if(|entry| entry.label.gives_way_to(label, entry.last_used));
         let mut writer = Writer::new(self, self.temporary(key)?);
         make(&mut writer).map_err(|e| self.explain(e))?;
         let (data, sums, bytes) = writer.finish()?;

@@ -1,7 +1,7 @@
 //! The cache of compiled graphs and packed weights: damage, races, killed writers, full disks.
 
 use std::cell::Cell;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -334,6 +334,33 @@ fn weights_of_a_changed_model_make_room_for_the_new() {
     assert!(cache.get(&key("other")).is_none());
     assert!(cache.get(&key("ours, changed")).is_some());
     assert_eq!(cache.entries().unwrap().len(), 2);
+}
+
+#[test]
+fn weights_that_an_older_build_made_make_room_when_nobody_uses_them() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let model = folder.path().join("model");
+    fs::write(&model, "a model").unwrap();
+    let label = weights_of(&model);
+    let other = Label { name: "int4".into(), ..label.clone() };
+    let make = |name: &str, label: &Label| {
+        cache.get_or_make(&key(name), label, write).unwrap();
+    };
+    for name in ["left", "used"] {
+        make(name, &label);
+    }
+    make("left, of another precision", &other);
+    for name in ["left", "left, of another precision"] {
+        let seal =
+            File::options().write(true).open(folder.path().join(format!("{}.json", key(name))));
+        let month = Duration::from_secs(31 * 24 * 60 * 60);
+        seal.unwrap().set_modified(SystemTime::now() - month).unwrap();
+    }
+    make("made now", &label);
+    let there = |name: &str| cache.get(&key(name)).is_some();
+    assert!(!there("left"));
+    assert!(there("used") && there("made now") && there("left, of another precision"));
 }
 
 #[test]
