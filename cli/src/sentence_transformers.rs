@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use xla_session::Pooling;
 use xla_session::checkpoint::gguf::Metadata;
 
@@ -80,7 +80,7 @@ impl Said {
         let modules = folder.join(MODULES);
         let transformer = folder.join(TRANSFORMER);
         // As of what version 6 makes of a model for chats.
-        if json::<Value>(&transformer)?
+        if read::<Value>(&transformer)?
             .is_some_and(|it| it["modality_config"]["message"].is_object())
         {
             bail!(
@@ -88,10 +88,10 @@ impl Said {
                 transformer.display()
             );
         }
-        let prompts = json(&folder.join(PROMPTS))?.unwrap_or_default();
+        let prompts = read(&folder.join(PROMPTS))?.unwrap_or_default();
         let mut said = Self { pooling: asked, include_prompt: true, normalized: None, prompts };
         let mut pooling = POOLING.to_owned();
-        if let Some(list) = json::<Vec<Module>>(&modules)? {
+        if let Some(list) = read::<Vec<Module>>(&modules)? {
             for module in &list {
                 match module.class() {
                     // What drops out does so in training.
@@ -109,7 +109,7 @@ impl Said {
             }
         }
         let path = folder.join(pooling);
-        if let Some(config) = json::<Map<_, _>>(&path)? {
+        if let Some(config) = read::<Map<_, _>>(&path)? {
             said.include_prompt = config.get("include_prompt") != Some(&Value::Bool(false));
             if asked.is_none() {
                 said.pooling =
@@ -180,8 +180,40 @@ fn of_gguf(model: &Path) -> Result<Option<Pooling>> {
     }
 }
 
+/// Writes into `folder` what the GGUF file `model` says of its vectors, if it says something, in the layout of
+/// sentence-transformers. They have the length 1, as llama.cpp makes them.
+///
+/// # Errors
+///
+/// It says something that is not known, or `folder` cannot be written.
+pub fn write(model: &Path, folder: &Path) -> Result<()> {
+    let Some(pooling) = of_gguf(model)? else { return Ok(()) };
+    let metadata = Metadata::of_model(model)?;
+    let family = metadata.as_ref().and_then(|it| it.text("general.architecture"));
+    let width =
+        family.and_then(|it| metadata.as_ref()?.unsigned(&format!("{it}.embedding_length")));
+    let modules = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")];
+    let modules = modules.iter().enumerate().map(|(at, (class, path))| {
+        let kind = format!("sentence_transformers.models.{class}");
+        json!({"idx": at, "name": at.to_string(), "path": path, "type": kind})
+    });
+    let mut config = json!({"word_embedding_dimension": width, "include_prompt": true});
+    for (_, key, mode) in MODES {
+        config[key] = (mode == pooling).into();
+    }
+    for (name, value) in [(MODULES, modules.collect::<Value>()), (POOLING, config)] {
+        let path = folder.join(name);
+        let write = || {
+            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            std::fs::write(&path, format!("{value:#}\n"))
+        };
+        write().with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
 /// What the file `path` says, if it is there.
-fn json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match std::fs::read(path) {
         Ok(bytes) => {
             serde_json::from_slice(&bytes).map(Some).with_context(|| path.display().to_string())
@@ -277,5 +309,27 @@ mod tests {
         assert!(error.contains("\"passage\"; it has document, none, query"), "{error}");
         let error = Prompts::default().find(Some("query")).unwrap_err().to_string();
         assert!(error.contains("--prefix"), "{error}");
+    }
+
+    #[test]
+    fn a_gguf_file_says_how_and_its_folder_says_the_same() {
+        let place = tempfile::tempdir().unwrap();
+        let string =
+            |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+        let number = |name: &str, number: u32| {
+            [string(name), 4u32.to_le_bytes().to_vec(), number.to_le_bytes().to_vec()].concat()
+        };
+        let family = [string("general.architecture"), 8u32.to_le_bytes().to_vec(), string("qwen3")];
+        let head = [&b"GGUF"[..], &3u32.to_le_bytes(), &0u64.to_le_bytes(), &3u64.to_le_bytes()];
+        let keys = [number("qwen3.pooling_type", 1), number("qwen3.embedding_length", 64)];
+        let bytes = [head.concat(), family.concat(), keys.concat()].concat();
+        let (model, folder) = (place.path().join("m.gguf"), place.path().join("m"));
+        std::fs::write(&model, bytes).unwrap();
+        write(&model, &folder).unwrap();
+        let said = Said::read(&folder, None).unwrap();
+        assert_eq!((said.pooling, said.normalized), (Some(Pooling::Mean), Some(true)));
+        assert_eq!(Said::read(&model, None).unwrap().pooling, said.pooling);
+        let text = std::fs::read_to_string(folder.join(POOLING)).unwrap();
+        assert!(text.contains("\"word_embedding_dimension\": 64"), "{text}");
     }
 }

@@ -46,6 +46,7 @@ pub fn write(model: &Model, folder: &Path, progress: &Progress) -> Result<()> {
         }
         return Ok(());
     };
+    sentence_transformers::write(&model.folder, folder)?;
     match Tokenizer::from_vocabulary(&vocabulary, &model.folder) {
         Ok(tokenizer) => write_file(folder, "tokenizer.json", &tokenizer.to_json()?)?,
         Err(error) => progress.report(&format!("no tokenizer.json: {error}")),

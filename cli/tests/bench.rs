@@ -130,6 +130,7 @@ fn a_profile_says_what_ran_and_leaves_its_events() {
     assert!(text.contains("one of 3 passes") && text.contains("| between dispatches "), "{text}");
 
     let runs = json(&line(folder, cache, &[&more[..], &["--json"]].concat()));
+    assert!(runs[0]["tests"].as_array().unwrap().is_empty(), "rates beside a profile are none");
     for breakdown in runs[0]["breakdowns"].as_array().unwrap() {
         let number = |value: &Value| value.as_f64().unwrap();
         let dispatches = breakdown["dispatches"].as_array().unwrap();

@@ -29,7 +29,8 @@ impl Described {
             Some(set) => Self::of_gguf(&set, source)?,
             None => Self::of_folder(model)?,
         };
-        for key in ["quantization", "quantization_config", "compression_config"] {
+        // Code for a model is left where it was; every family has its own class.
+        for key in ["auto_map", "quantization", "quantization_config", "compression_config"] {
             config.remove(key);
         }
         // The older name, which all versions of transformers read.
@@ -82,6 +83,12 @@ impl Described {
         // Of no model's configuration.
         for key in gguf::SAMPLING.map(|(key, _)| key).into_iter().chain(["suppress_tokens"]) {
             generation.extend(config.remove_entry(key));
+        }
+        // Without it transformers takes the likeliest token, whatever else is said.
+        let greedy = generation.get("temperature").is_some_and(|it| it.as_f64() == Some(0.0));
+        let chance = ["temperature", "top_k", "top_p", "min_p"];
+        if !greedy && chance.iter().any(|key| generation.contains_key(*key)) {
+            generation.insert("do_sample".into(), json!(true));
         }
         Ok(Self { config, generation })
     }

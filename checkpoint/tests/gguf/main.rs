@@ -318,6 +318,7 @@ fn a_file_says_how_answers_are_sampled() {
     let conversion = Conversion::open(folder.path(), ConvertOptions::new(Float::F32)).unwrap();
     let [config, generation] = conversion.described();
     assert_eq!(generation["repetition_penalty"], serde_json::json!(1.05));
+    assert_eq!(generation["do_sample"], true, "or transformers would take no chance");
     assert!(!config.contains_key("temperature"));
 }
 

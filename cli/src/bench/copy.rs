@@ -42,9 +42,11 @@ pub fn bytes_per_second(device: &Device) -> Result<f64> {
         Ok(all[REPEAT / 2])
     };
     let (whole, half) = (seconds(bytes)?, seconds(bytes / 2)?);
-    // Where others keep the machine busy, half may have taken as long.
-    let (copied, took) =
-        if whole > half { (bytes - bytes / 2, whole - half) } else { (bytes, whole) };
+    // Where others keep the machine busy, half may have taken nearly as long, or longer: their difference is nothing then.
+    let (copied, took) = match half < 0.75 * whole {
+        true => (bytes - bytes / 2, whole - half),
+        false => (bytes, whole),
+    };
     Ok(2.0 * copied as f64 / took)
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use xla_session::{Capabilities, InferenceSession, Profile, Result, Step};
 
-use super::pass::{Measured, Pass};
+use super::pass::Pass;
 use super::table::{number, table};
 
 /// Most rows of a table; the rest are added up in one.
@@ -48,10 +48,7 @@ pub struct Cost {
 /// # Errors
 ///
 /// Those of the session; it was not opened to record.
-pub fn profile(
-    pass: &Pass,
-    session: &mut dyn InferenceSession,
-) -> Result<(Vec<Measured>, Vec<Breakdown>)> {
+pub fn profile(pass: &Pass, session: &mut dyn InferenceSession) -> Result<Vec<Breakdown>> {
     session.take_profile()?;
     let mut watched = Watched { session, prompt: Sum::default(), steps: Sum::default() };
     let measured = pass.measure(&mut watched, 1)?;
@@ -59,11 +56,11 @@ pub fn profile(
         let sum = if part.step_seconds.is_some() { &watched.steps } else { &watched.prompt };
         sum.breakdown(part.name())
     });
-    let breakdowns = breakdowns.collect();
-    Ok((measured, breakdowns))
+    Ok(breakdowns.collect())
 }
 
-/// A session that takes its profile after each call, outside of what a test times.
+/// A session that takes its profile after each call, outside of the times of a [`Breakdown`]; those of the pass have it
+/// in them.
 struct Watched<'a> {
     session: &'a mut dyn InferenceSession,
     /// Of the last prompt.
@@ -264,8 +261,7 @@ mod tests {
         let capabilities = Capabilities::new("fake", "nowhere", 10, 100, 100);
         let mut session = Fake { capabilities, pending: vec![("earlier", 1, 1)] };
         let pass = Pass { depth: 7, prompt: 5, generate: 4 };
-        let (measured, breakdowns) = profile(&pass, &mut session).unwrap();
-        assert_eq!(measured.len(), 2);
+        let breakdowns = profile(&pass, &mut session).unwrap();
         let [prompt, steps] = &breakdowns[..] else { panic!("{breakdowns:?}") };
         assert_eq!((prompt.test.as_str(), prompt.passes), ("pp5 @ d7", 1));
         let cost = |name: &str, calls, seconds: f64| Cost {

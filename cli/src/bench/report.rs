@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pass::Measured;
 use super::profile::Breakdown;
+use super::spread::Spread;
 use super::table::{number, table};
 
 /// The measurements of one process: one model in one precision.
@@ -90,7 +91,8 @@ pub fn tables(runs: &[Run]) -> String {
                 number(rate.median),
                 format!("{} – {}", number(rate.min), number(rate.max)),
                 match test.step_seconds {
-                    None => number(test.tokens as f64 / rate.median * 1e3),
+                    None => Spread::of(test.seconds.iter().copied())
+                        .map_or_else(String::new, |seconds| number(seconds.median * 1e3)),
                     Some(_) => String::new(),
                 },
                 test.step_seconds.map_or_else(String::new, |step| number(step.median * 1e3)),
@@ -115,7 +117,6 @@ pub fn tables(runs: &[Run]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spread::Spread;
     use super::*;
 
     fn run() -> Run {

@@ -367,7 +367,7 @@ impl Args {
         let first_token = start.elapsed();
 
         let (tests, breakdowns) = if self.profile.is_some() {
-            self.breakdowns(session, passes)?
+            (Vec::new(), self.breakdowns(session, passes)?)
         } else {
             (self.tests(session, passes, precision, &progress)?, Vec::new())
         };
@@ -424,17 +424,15 @@ impl Args {
         &self,
         session: &mut dyn InferenceSession,
         passes: &[Pass],
-    ) -> Result<(Vec<pass::Measured>, Vec<profile::Breakdown>)> {
-        let (mut tests, mut breakdowns) = (Vec::new(), Vec::new());
+    ) -> Result<Vec<profile::Breakdown>> {
+        let mut breakdowns = Vec::new();
         for pass in passes {
             if !self.no_warmup {
                 pass.shortened(WARM_UP).warm_up(session)?;
             }
-            let (measured, parts) = profile::profile(pass, session)?;
-            tests.extend(measured);
-            breakdowns.extend(parts);
+            breakdowns.extend(profile::profile(pass, session)?);
         }
-        Ok((tests, breakdowns))
+        Ok(breakdowns)
     }
 }
 

@@ -129,7 +129,9 @@ impl Args {
                 };
                 reference.cases.iter().map(answer).collect::<Result<Vec<_>>>()?
             } else {
-                let all = reference.cases.iter().cycle().take(parallel.max(reference.cases.len()));
+                // So many that no one runs beside fewer than that.
+                let count = reference.cases.len().next_multiple_of(parallel);
+                let all = reference.cases.iter().cycle().take(count);
                 let most = reference.cases.iter().map(|case| case.tokens.len()).max().unwrap_or(0);
                 let prompts: Vec<_> = all.map(|case| case.prompt.clone()).collect();
                 let mut answers = Vec::new();

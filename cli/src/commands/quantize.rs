@@ -58,9 +58,9 @@ output projection, the first layer's attention, and the output projections of th
 get eight bits, norms and biases stay. Some ten pages of text do, more is a little better; take what the \
 model will be used for: chats in its template for a chat model, code for code.
 
-The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as it is. A second \
-run of the same command goes on where one was stopped: layers that are finished are kept. Memory: \
-one layer in f32, its moments (the width of the MLP, squared, times 20 bytes), and for each token six times \
+The folder is in Hugging Face layout, encoded as compressed-tensors has it, for this program: others \
+that read it (vLLM, transformers) have no embedding of eight bits. A second run of the same \
+command goes on where one was stopped: layers that are finished are kept. Memory: one layer in f32, its moments (the width of the MLP, squared, times 20 bytes), and for each token six times \
 the width of the model and four times that of the MLP, times 4 bytes.";
 
 impl Args {

@@ -271,7 +271,7 @@ mod call {
             let tolerance = (!self.exact).then_some(&tolerance);
             let mut text = String::new();
             for (index, (expected, result)) in expected.iter().zip(results).enumerate() {
-                let found = difference(index, expected, result, tolerance, self.max_elements)?;
+                let found = difference(index, expected, result, tolerance, self.max_elements);
                 text += &found.unwrap_or_default();
             }
             let matched = text.is_empty();

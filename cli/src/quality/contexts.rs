@@ -1,5 +1,6 @@
 //! The tokens that models are compared on.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
@@ -63,7 +64,7 @@ pub fn write(
     Ok(limit(contexts, most))
 }
 
-/// The beginnings of `contexts` up to `count` places that lie evenly in all of them.
+/// The beginnings of `contexts` up to `count` places that lie evenly in all of them, each once.
 pub fn prompts(contexts: &[Vec<u32>], count: usize) -> Vec<Vec<u32>> {
     let total: usize = contexts.iter().map(Vec::len).sum();
     let prompt = |number: usize| {
@@ -76,7 +77,8 @@ pub fn prompts(contexts: &[Vec<u32>], count: usize) -> Vec<Vec<u32>> {
         }
         None
     };
-    (0..count).filter_map(prompt).collect()
+    let mut seen = HashSet::new();
+    (0..count).filter_map(prompt).filter(|prompt| seen.insert(prompt.clone())).collect()
 }
 
 /// The first `most` tokens of all `contexts`.
@@ -135,6 +137,8 @@ mod tests {
             [vec![1, 2], vec![1, 2, 3, 4], vec![5, 6], vec![5, 6, 7, 8]]
         );
         assert_eq!(prompts(&contexts, 1), [vec![5]]);
+        assert_eq!(prompts(&[vec![1, 2]], 8), [vec![1], vec![1, 2]], "none twice");
+        assert_eq!(prompts(&[vec![1, 2], vec![1, 3]], 4), [vec![1], vec![1, 2], vec![1, 3]]);
         assert!(prompts(&contexts, 0).is_empty() && prompts(&[], 3).is_empty());
     }
 }
