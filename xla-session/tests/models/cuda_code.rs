@@ -381,6 +381,20 @@ fn graphs_of_prompts_are_for_tensor_cores() {
     assert_eq!(graphs(&mixture, &new).0, 0);
 }
 
+/// One that was compiled ahead serves sessions beyond a model's original context too.
+#[test]
+fn graphs_are_those_of_any_context() {
+    let folder = fixtures::named("phi3-longrope-mqa-f32").folder;
+    let formats = WeightFormats::all(Format::F32);
+    let graphs = |context| {
+        let config = ModelConfig::from_dir(&folder).unwrap().with_context(context);
+        let graphs = lower::graphs(&config, &formats, &CudaTiles::new());
+        (config.max_position_embeddings, graphs.into_iter().map(|it| it.text).collect::<Vec<_>>())
+    };
+    let [(short, of_short), (long, of_long)] = [None, Some(1000)].map(graphs);
+    assert!(short < long && of_short == of_long, "{short} {long}");
+}
+
 #[test]
 fn a_prompt_in_int4() {
     check_prompt(&int4(), false);

@@ -21,7 +21,8 @@ const ALIGNMENT: usize = 256;
 impl Inputs {
     /// Of a step of `rows` rows of at most `sequences` sequences.
     pub fn new(config: &ModelConfig, rows: usize, sequences: usize) -> Self {
-        let pages = config.max_position_embeddings.div_ceil(KV_BLOCK);
+        // Whatever context it is opened for, so that graphs that were compiled ahead serve any.
+        let pages = config.longest_context.div_ceil(KV_BLOCK);
         let (f32, i32) = (ElementType::F32, ElementType::I32);
         let mut bytes = 0;
         let ropes = config.architecture.ropes.iter().enumerate().flat_map(|(at, rope)| {
