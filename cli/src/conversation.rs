@@ -81,7 +81,7 @@ impl<'a> Conversation<'a> {
         let tokens = match self.past.continued(self.tokenizer, held, &rendered)? {
             Some(tokens) => tokens,
             None => {
-                let tokens = self.tokenizer.encode(&rendered, false)?;
+                let tokens = self.tokenizer.encode_chat(&rendered)?;
                 let held = common_prefix(&self.past.tokens[..held], &tokens);
                 self.session.truncate(held);
                 tokens

@@ -74,9 +74,7 @@ impl Manner {
         if single {
             reply = reply.with_one_call();
         }
-        // It has been said.
-        let _ = reply.push(begun);
-        reply
+        reply.behind(begun)
     }
 }
 
@@ -111,18 +109,22 @@ impl Asked {
             tools.call_one();
         }
         let begun = conversation.begun();
-        let response = template.response();
         let thoughts = template.thoughts();
         if !begun.is_empty() && tools.is_some() {
             let message = "and `tools` together are not supported: give one of them";
             return Err(Problem::field("continue_final_message", message));
         }
         conversation.show(tools.as_ref());
-        let (prompt, thinking) = rendered(&model, conversation).await?;
+        let Rendered { tokens: prompt, thinking, responding } =
+            rendered(&model, conversation).await?;
+        // What the prompt has opened comes no more; what closes it is no word where it is a special token.
+        let response = template.response().filter(|_| !responding);
+        // What the last message has begun may be thoughts.
+        let goes_on = |marks| Reply::new(style, Some(marks)).behind(&begun).is_thinking();
         let thinks = match (thinking, thoughts) {
             (true, Some(marks)) => Thinks::Already(marks),
-            // One that goes on does so within its last message.
             (false, Some(marks)) if begun.is_empty() => Thinks::Perhaps(marks),
+            (false, Some(marks)) if goes_on(marks) => Thinks::Already(marks),
             _ => Thinks::Never,
         };
         let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
@@ -534,14 +536,20 @@ pub(crate) async fn tokens(
     model: &Arc<Model>,
     conversation: Conversation,
 ) -> Result<Vec<u32>, Problem> {
-    Ok(rendered(model, conversation).await?.0)
+    Ok(rendered(model, conversation).await?.tokens)
 }
 
-/// As [`tokens`], and whether they end where thoughts have begun.
-async fn rendered(
-    model: &Arc<Model>,
-    conversation: Conversation,
-) -> Result<(Vec<u32>, bool), Problem> {
+/// A prompt as tokens.
+struct Rendered {
+    tokens: Vec<u32>,
+    /// Whether it ends where thoughts have begun.
+    thinking: bool,
+    /// Whether it ends where words have, of those that stand between marks.
+    responding: bool,
+}
+
+/// As [`tokens`], and how they end.
+async fn rendered(model: &Arc<Model>, conversation: Conversation) -> Result<Rendered, Problem> {
     crate::server::blocking(model, move |model| {
         let template = template(model)?;
         let mut options = conversation.options(template)?;
@@ -557,11 +565,13 @@ async fn rendered(
             };
             Problem::field("messages", message)
         })?;
-        let tokens = model.tokenizer.encode(&rendered, false);
+        let tokens = model.tokenizer.encode_chat(&rendered);
         let tokens = tokens.map_err(|error| Problem::field("messages", error.to_string()))?;
-        let thinking =
-            template.thoughts().is_some_and(|[open, _]| rendered.trim_end().ends_with(open));
-        Ok((tokens, thinking && !options.continue_final_message))
+        let ends_with = |marks: Option<Thoughts>| {
+            marks.is_some_and(|[open, _]| rendered.trim_end().ends_with(open))
+        };
+        let thinking = ends_with(template.thoughts()) && !options.continue_final_message;
+        Ok(Rendered { tokens, thinking, responding: ends_with(template.response()) })
     })
     .await
 }

@@ -15,6 +15,8 @@ pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
     /// What [`decode`](Self::decode) leaves out.
     special: HashSet<u32>,
+    /// What a GGUF file says that every text begins with.
+    beginning: Option<u32>,
     path: PathBuf,
 }
 
@@ -51,7 +53,10 @@ impl Tokenizer {
     ///
     /// The algorithm is unknown, or a value is missing or contradicts another one.
     pub fn from_vocabulary(vocabulary: &Vocabulary, source: &Path) -> Result<Self> {
-        Self::load(source, || vocabulary.build())
+        let mut tokenizer = Self::load(source, || vocabulary.build())?;
+        let first = tokenizer.encode("", true)?.first().copied();
+        tokenizer.beginning = vocabulary.beginning().filter(|bos| first == Some(*bos));
+        Ok(tokenizer)
     }
 
     /// Its algorithm, and how many tokens it has: "BPE, 49152 tokens".
@@ -86,7 +91,7 @@ impl Tokenizer {
                 let added = tokenizer.get_added_tokens_decoder();
                 let special = added.into_iter().filter(|(_, token)| token.special);
                 let special = special.map(|(id, _)| id).collect();
-                Ok(Self { tokenizer, special, path })
+                Ok(Self { tokenizer, special, beginning: None, path })
             }
             Err(e) => {
                 let message = format!("not a usable tokenizer: {e}");
@@ -115,6 +120,23 @@ impl Tokenizer {
             .and_then(|encoded| encoded.map_err(|e| e.to_string()))
             .map_err(|e| self.error(format!("cannot encode the text: {e}")))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The ids of a chat that a template has `rendered`, which says what stands in front of it: but templates in GGUF
+    /// files often leave BOS out, for programs put it there where the file says so (`add_bos_token`), and so does this,
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn encode_chat(&self, rendered: &str) -> Result<Vec<u32>> {
+        let mut ids = self.encode(rendered, false)?;
+        if let Some(bos) = self.beginning
+            && ids.first() != Some(&bos)
+        {
+            ids.insert(0, bos);
+        }
+        Ok(ids)
     }
 
     /// The text of `ids`, special tokens left out.

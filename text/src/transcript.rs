@@ -29,7 +29,7 @@ impl Transcript {
         rendered: &str,
     ) -> Result<Option<Vec<u32>>> {
         let held = &self.tokens[..held];
-        let tokens = tokenizer.encode(rendered, false)?;
+        let tokens = tokenizer.encode_chat(rendered)?;
         if tokens.len() > held.len() && tokens.starts_with(held) {
             return Ok(Some(tokens));
         }

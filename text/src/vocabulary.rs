@@ -304,6 +304,11 @@ impl Vocabulary {
         added
     }
 
+    /// What a text may begin with.
+    pub(crate) fn beginning(&self) -> Option<u32> {
+        self.id(Special::Bos)
+    }
+
     /// What is put around an encoded text.
     fn post_processor(&self, kind: Kind, texts: &[Cow<'_, str>]) -> Result<Value, String> {
         let (bos, eos) = match kind {

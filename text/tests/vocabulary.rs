@@ -255,6 +255,22 @@ fn what_stands_around_a_text_is_the_files_or_the_algorithms() {
     assert_eq!(around(&byte_level("llama-bpe")), (vec![end], vec![]));
 }
 
+/// As llama.cpp does it: what saves a file may have taken BOS out of its template.
+#[test]
+fn chats_begin_with_bos_once_where_the_file_says_so() {
+    let mut vocabulary = sentencepiece();
+    let (bos, written) = (1, "<s>");
+    let chat =
+        |vocabulary: &Vocabulary, text: &str| tokenizer(vocabulary).encode_chat(text).unwrap();
+    let plain = tokenizer(&vocabulary).encode("the", false).unwrap();
+    assert_eq!(chat(&vocabulary, "the"), [&[bos][..], &plain].concat());
+    let begun = chat(&vocabulary, &format!("{written}the"));
+    assert_eq!(begun[0], bos);
+    assert_eq!(begun.iter().filter(|id| **id == bos).count(), 1, "{begun:?}");
+    vocabulary.add_bos = Some(false);
+    assert_eq!(chat(&vocabulary, "the"), plain);
+}
+
 #[test]
 fn phi_3_drops_white_space_behind_its_markers() {
     let vocabulary = Vocabulary { architecture: "phi3".into(), ..sentencepiece() };

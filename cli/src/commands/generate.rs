@@ -324,7 +324,7 @@ impl Args {
             let messages: Vec<_> = system.chain([Message::new("user", &question)]).collect();
             let messages = template.say_as_user(&messages, false);
             let rendered = template.render(&messages, &RenderOptions::prompt())?;
-            let tokens = tokenizer.encode(&rendered, false)?;
+            let tokens = tokenizer.encode_chat(&rendered)?;
             let echo = self.echo.then(|| question + "\n\n");
             return Ok(Prompt { tokens, echo, writing: Writing::of(&template) });
         }

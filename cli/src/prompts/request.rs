@@ -125,7 +125,7 @@ impl Fields {
         let template = defaults.template.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
         let messages = template.say_as_user(&messages, false);
         let rendered = template.render(&messages, &RenderOptions::prompt())?;
-        Ok((defaults.tokenizer.encode(&rendered, false)?, Writing::of(template)))
+        Ok((defaults.tokenizer.encode_chat(&rendered)?, Writing::of(template)))
     }
 }
 

@@ -92,3 +92,63 @@ fn channels_are_told_apart_and_forms_are_those_of_the_last() {
     let more = json!({"messages": said, "continue_final_message": true});
     assert_eq!(server.post("/tokenize", &more).json()["tokens"], tokens(text));
 }
+
+/// The model with a `template` that knows two marks, which are special tokens of it.
+fn with_marks(marks: [&str; 2], template: &str) -> tempfile::TempDir {
+    let folder = with_tools("qwen2.5");
+    let path = folder.path().join("tokenizer.json");
+    let mut tokenizer = std::fs::read_to_string(&path).unwrap();
+    for (old, new) in ["<|system|>", "<|user|>"].iter().zip(marks) {
+        tokenizer = tokenizer.replace(old, new);
+    }
+    std::fs::write(path, tokenizer).unwrap();
+    std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    folder
+}
+
+/// As Command R7B's template opens it.
+#[test]
+fn words_that_the_prompt_has_opened_have_no_marks() {
+    let marks = ["<|START_RESPONSE|>", "<|END_RESPONSE|>"];
+    let template = "{#- <|END_RESPONSE|> #}{%- for m in messages %}{{ m.content }}{% endfor %}\
+                    {%- if add_generation_prompt %}<|START_RESPONSE|>{% endif %}";
+    let folder = with_marks(marks, template);
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let end = json!({"prompt": marks[1], "add_special_tokens": false});
+    let end = server.post("/tokenize", &end).json()["tokens"][0].to_string();
+    let mut ask = json!({"messages": [{"role": "user", "content": "Who?"}], "max_tokens": 2,
+                         "temperature": 0, "logit_bias": {end: 100}});
+    let answer = server.post("/v1/chat/completions", &ask).json()["choices"][0].clone();
+    assert_eq!(answer["message"]["content"], "", "{answer}");
+    ask.as_object_mut().unwrap().remove("logit_bias");
+    ask["max_tokens"] = 40.into();
+    ask["guided_regex"] = "[0-9]{3} dogs".into();
+    let answer = server.post("/v1/chat/completions", &ask).json()["choices"][0].clone();
+    let content = answer["message"]["content"].as_str().unwrap();
+    assert!(content.ends_with(" dogs") && content.len() == 8, "{answer}");
+}
+
+#[test]
+fn thoughts_that_a_message_has_begun_end_at_their_mark() {
+    let marks = ["[THINK]", "[/THINK]"];
+    let template = "{#- [THINK] [/THINK] #}{%- for m in messages %}{{ m.content }}{% endfor %}";
+    let folder = with_marks(marks, template);
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let said = json!({"prompt": "[/THINK]Once", "add_special_tokens": false});
+    let said = server.post("/tokenize", &said).json()["tokens"].clone();
+    let most = said.as_array().unwrap().len() + 4;
+    let reply = server.post(
+        "/v1/chat/completions",
+        &json!({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "[THINK]Let me"}],
+                "add_generation_prompt": false, "continue_final_message": true, "temperature": 0, "stream": true,
+                "max_tokens": most, "answer_token_ids": said, "ignore_eos": true}),
+    );
+    let deltas: Vec<_> =
+        reply.events().iter().map(|it| it["choices"][0]["delta"].clone()).collect();
+    assert!(
+        deltas.iter().any(|it| it["content"].as_str().is_some_and(|it| !it.is_empty())),
+        "{}",
+        reply.text
+    );
+    assert!(deltas.iter().all(|it| it["reasoning_content"].is_null()), "{}", reply.text);
+}

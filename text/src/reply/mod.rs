@@ -87,6 +87,8 @@ pub struct Reply {
     response_end: Option<&'static str>,
     /// What is not certain yet.
     held: String,
+    /// What of it was there before the answer, and is told no more.
+    told: String,
     /// What has opened the calls that come, where it would be shown if they were none.
     opened: &'static str,
     /// What may be called, where nothing opens calls.
@@ -130,7 +132,8 @@ impl Reply {
             Some(AnswerStyle::Harmony) => State::Messages(Harmony::default()),
             _ => State::Start { thoughts: thoughts.is_some() },
         };
-        let (held, opened, thoughts) = (String::new(), "", thoughts.unwrap_or(THINK));
+        let (held, told) = (String::new(), String::new());
+        let (opened, thoughts) = ("", thoughts.unwrap_or(THINK));
         let (response, response_end) = (None, None);
         let (names, schemas, single) = (None, None, false);
         Self {
@@ -140,6 +143,7 @@ impl Reply {
             response,
             response_end,
             held,
+            told,
             opened,
             names,
             schemas,
@@ -189,6 +193,31 @@ impl Reply {
         Self { single: true, ..self }
     }
 
+    /// The same, of which `begun` is there already: it is read, and not told.
+    #[must_use]
+    pub fn behind(mut self, begun: &str) -> Self {
+        drop(self.push(begun));
+        self.told.clone_from(&self.held);
+        self
+    }
+
+    /// Leaves out of the first of `parts` what was told before; it may have been a mark's.
+    fn untold(&mut self, mut parts: Vec<Part>) -> Vec<Part> {
+        if parts.is_empty() || self.told.is_empty() {
+            return parts;
+        }
+        let told = std::mem::take(&mut self.told);
+        if let Part::Content(text) | Part::Reasoning(text) = &mut parts[0]
+            && text.starts_with(&told)
+        {
+            text.drain(..told.len());
+            if text.is_empty() {
+                parts.remove(0);
+            }
+        }
+        parts
+    }
+
     /// Whether what comes next is thoughts.
     pub fn is_thinking(&self) -> bool {
         match &self.state {
@@ -213,7 +242,7 @@ impl Reply {
         self.held.push_str(text);
         let mut parts = Vec::new();
         while !self.held.is_empty() && self.advance(&mut parts) {}
-        parts
+        self.untold(parts)
     }
 
     /// Returns what was held back: no more text comes.
@@ -240,7 +269,7 @@ impl Reply {
                 words(Part::Content, &self.held, &mut parts);
             }
         }
-        parts
+        self.untold(parts)
     }
 
     /// Whether there is more to do with what is held.

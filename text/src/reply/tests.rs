@@ -575,3 +575,23 @@ fn calls_with_a_name_before_json() {
     check(new, text, &all);
     check(new, &text.replace("<|tools_p", "<|inner_suffix|><|tools_p"), &all);
 }
+
+/// What an answer goes on with is another's, also what may have been a mark.
+#[test]
+fn what_was_there_before_is_not_told_again() {
+    let cases: [(Option<Thoughts>, &str, &str, &[Part]); 7] = [
+        (Some(MISTRAL_THINK), "[", " to evening.", &[content(" to evening.")]),
+        (Some(MISTRAL_THINK), "[", "[1]]", &[content("[1]]")]),
+        (Some(THINK), "<", "think>Hm.</think>Yes.", &[reasoning("Hm."), content("Yes.")]),
+        (Some(THINK), "<think>Let ", "me.</think>Yes.", &[reasoning("me."), content("Yes.")]),
+        (Some(THINK), "<think>Hm.</thi", "nk>Yes.", &[content("Yes.")]),
+        (Some(THINK), "<think>a </thi", "s", &[reasoning("s")]),
+        (None, "Hello ", "world", &[content("world")]),
+    ];
+    for (thoughts, begun, text, expected) in cases {
+        check(|| Reply::new(None, thoughts).behind(begun), text, expected);
+    }
+    let harmony = || Reply::new(Some(AnswerStyle::Harmony), None);
+    check(|| harmony().behind("t"), "ching.", &[content("ching.")]);
+    check(|| harmony().behind("a <"), " else.", &[content(" else.")]);
+}
