@@ -101,7 +101,12 @@ pub(crate) struct Shared {
 impl Shared {
     /// The model that `fields` name; where there is one only, they may leave that out.
     pub fn model(&self, fields: &mut Fields) -> Result<Arc<Model>, Problem> {
-        match (fields.take::<String>("model")?, self.models.as_slice()) {
+        let name = fields.take::<String>("model")?;
+        self.chosen(name)
+    }
+
+    fn chosen(&self, name: Option<String>) -> Result<Arc<Model>, Problem> {
+        match (name, self.models.as_slice()) {
             (Some(name), _) => self.named(&name),
             (None, [only]) => Ok(only.clone()),
             (None, _) => {
@@ -114,11 +119,9 @@ impl Shared {
     /// As [`model`](Self::model), of a client of Anthropic's: what it does beside its work, as finding a title, it asks
     /// a model of Anthropic's for, whatever it was told. Where there is one model only, it is meant.
     pub fn model_of_claude(&self, fields: &mut Fields) -> Result<Arc<Model>, Problem> {
-        match (fields.take::<String>("model")?, self.models.as_slice()) {
-            (Some(name), [only]) if name.starts_with("claude-") => Ok(only.clone()),
-            (Some(name), _) => self.named(&name),
-            (None, _) => self.model(fields),
-        }
+        let is_theirs = |name: &String| self.models.len() == 1 && name.starts_with("claude-");
+        let name = fields.take::<String>("model")?.filter(|name| !is_theirs(name));
+        self.chosen(name)
     }
 
     /// The model called `name`.
