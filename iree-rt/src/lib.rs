@@ -259,6 +259,7 @@ pub use tools::compiler::{
 pub use vm::function::{Function, FunctionInfo};
 pub use vm::module::Module;
 pub use vm::reference::Reference;
+pub use vm::reflection::{Attributes, DependencyInfo, ImportInfo};
 pub use vm::signature::{ScalarType, Signature, ValueType};
 pub use vm::typed::{Tensor, Typed};
 pub use vm::value::Value;

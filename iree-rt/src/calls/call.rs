@@ -1,6 +1,5 @@
 //! Calls: a function with its arguments and results, kept for any number of invocations.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::base::error::{Code, Error, Result};
@@ -54,9 +53,9 @@ pub struct Call {
     inputs: List,
     /// Arguments that the program may change, to be passed anew each time.
     fresh: Vec<(usize, Value)>,
-    /// So many arguments have been set from the first on, and these behind the first that has not.
-    set: usize,
-    ahead: BTreeSet<usize>,
+    /// Which arguments are set, and how many are not.
+    set: Vec<bool>,
+    missing: usize,
     /// Of the last invocation. Dropped last: it keeps the device, whose buffers the others hold.
     outputs: Outputs,
 }
@@ -64,12 +63,13 @@ pub struct Call {
 impl Call {
     pub(crate) fn new(function: Function) -> Result<Self> {
         let fences = if function.plain().is_none() { 2 } else { 0 };
+        let count = function.arguments().len();
         Ok(Self {
             _enter: EnterOnDrop::new(function.device().group()),
-            inputs: List::nulls(function.arguments().len() + fences)?,
+            inputs: List::nulls(count + fences)?,
             fresh: Vec::new(),
-            set: 0,
-            ahead: BTreeSet::new(),
+            set: vec![false; count],
+            missing: count,
             outputs: Outputs::new(function)?,
         })
     }
@@ -101,10 +101,56 @@ impl Call {
                 matches!(value, Value::List(_) | Value::Bytes(_)).then_some(value)
             }
         };
-        self.mark(index);
+        if !std::mem::replace(&mut self.set[index], true) {
+            self.missing -= 1;
+        }
         self.fresh.retain(|(other, _)| *other != index);
         self.fresh.extend(fresh.map(|value| (index, value)));
         Ok(())
+    }
+
+    /// Sets the argument that the program calls `name` ([`Signature::argument_names`]).
+    ///
+    /// [`Signature::argument_names`]: crate::Signature::argument_names
+    ///
+    /// # Errors
+    /// [`NotFound`](Code::NotFound) when no argument has this name, with those that there are; else as
+    /// [`set`](Self::set).
+    pub fn set_named(&mut self, name: &str, value: impl Argument) -> Result<()> {
+        let names = &self.function().signature().argument_names;
+        let Some(index) = names.iter().position(|it| it.as_deref() == Some(name)) else {
+            let names: Vec<_> = names.iter().flatten().map(|it| format!("`{it}`")).collect();
+            let named = match names.is_empty() {
+                true => "none of its arguments has a name".to_owned(),
+                false => format!("it has {}", names.join(", ")),
+            };
+            let message = format!("`{}` has no argument `{name}`: {named}", self.function().name());
+            return Err(Error::new(Code::NotFound, message));
+        };
+        self.set(index, value)
+    }
+
+    /// Takes argument `index` out, which is to be set again before the next invocation. A tensor of which
+    /// this was the last other handle may be written in place then.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) when there is no such argument;
+    /// [`FailedPrecondition`](Code::FailedPrecondition) when it is not set.
+    pub fn take(&mut self, index: usize) -> Result<Value> {
+        self.type_of(index)?;
+        if !self.set[index] {
+            return Err(self.not_set(index));
+        }
+        self.outputs.device().group().enter();
+        let value = match self.fresh.iter().position(|(other, _)| *other == index) {
+            // What is in the list may be as the program left it.
+            Some(at) => self.fresh.swap_remove(at).1,
+            None => self.inputs.get(index, self.outputs.device())?,
+        };
+        self.inputs.set(index, &Value::Null)?;
+        self.set[index] = false;
+        self.missing += 1;
+        Ok(value)
     }
 
     /// Calls the function in its session and waits for the results, which replace the earlier
@@ -136,11 +182,9 @@ impl Call {
     pub(crate) fn check_ready(&self, session: &mut Session, after: Option<&Fence>) -> Result<()> {
         let function = self.function();
         session.check_owner(function)?;
-        if self.set < function.arguments().len() {
-            return Err(Error::new(
-                Code::FailedPrecondition,
-                format!("{} of `{}` was not set", function.argument(self.set), function.name()),
-            ));
+        if self.missing > 0 {
+            let first = self.set.iter().position(|set| !set).unwrap_or_default();
+            return Err(self.not_set(first));
         }
         let validator = session.validator(function);
         if validator.is_none() && function.extents().is_empty() {
@@ -207,28 +251,28 @@ impl Call {
         self.outputs
     }
 
-    fn mark(&mut self, index: usize) {
-        if index > self.set {
-            self.ahead.insert(index);
-        } else if index == self.set {
-            self.set += 1;
-            while self.ahead.remove(&self.set) {
-                self.set += 1;
-            }
-        }
+    fn not_set(&self, index: usize) -> Error {
+        let function = self.function();
+        let message = format!("{} of `{}` was not set", function.argument(index), function.name());
+        Error::new(Code::FailedPrecondition, message)
     }
 
-    fn check(&self, index: usize, value: &Value) -> Result<()> {
-        let Some(ty) = self.function().arguments().get(index) else {
-            return Err(Error::new(
+    /// The type of argument `index`, if there is one.
+    fn type_of(&self, index: usize) -> Result<&ValueType> {
+        self.function().arguments().get(index).ok_or_else(|| {
+            Error::new(
                 Code::OutOfRange,
                 format!(
                     "`{}` has {} arguments, no argument {index}",
                     self.function().name(),
                     self.function().arguments().len()
                 ),
-            ));
-        };
+            )
+        })
+    }
+
+    fn check(&self, index: usize, value: &Value) -> Result<()> {
+        let ty = self.type_of(index)?;
         // The list keeps buffers alive, but not the devices that their memory belongs to.
         let foreign = value.find_device(&|device| !device.same_group(self.outputs.device()));
         if let Some(device) = foreign {
@@ -261,8 +305,7 @@ impl Session {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let missing = self.function().arguments().len() - self.set - self.ahead.len();
-        write!(f, "Call({:?}, {missing} arguments not set)", self.function())
+        write!(f, "Call({:?}, {} arguments not set)", self.function(), self.missing)
     }
 }
 

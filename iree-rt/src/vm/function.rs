@@ -10,6 +10,7 @@ use crate::base::status::check;
 use crate::base::text::text;
 use crate::hal::devices::device::Device;
 use crate::vm::extents::{self, Extents};
+use crate::vm::reflection::{Attributes, attributes};
 use crate::vm::signature::{Signature, ValueType};
 
 /// A function that a module exports, as reflected by [`Module::functions`](crate::Module::functions).
@@ -22,8 +23,9 @@ pub struct FunctionInfo {
     pub name: String,
     /// What it takes and returns.
     pub signature: Signature,
-    /// The declaration as the compiler saw it, or empty.
-    pub declaration: String,
+    /// What its compiler has written beside it, by name: `iree.abi.declaration`, and what the MLIR says
+    /// in `iree.reflection`.
+    pub attributes: Attributes,
     /// Whether it may be called asynchronously: it was compiled for that
     /// (`--iree-execution-model=async-external`), or has a second form `name$async` beside it, as
     /// functions of ONNX and PyTorch programs do (see
@@ -43,26 +45,23 @@ impl FunctionInfo {
     /// `raw` is a function of a live module.
     pub(crate) unsafe fn of(raw: &sys::iree_vm_function_t) -> Result<Self> {
         // SAFETY: by the contract of this function; the module owns the texts.
-        let (name, convention, declaration, model, shapes) = unsafe {
-            let attribute = |name| {
-                let key = sys::iree_make_string_view(name);
-                text(sys::iree_vm_function_lookup_attr_by_name(raw, key))
-            };
+        let (name, convention, attributes) = unsafe {
             (
                 text(sys::iree_vm_function_name(raw)),
                 text(sys::iree_vm_function_signature(raw).calling_convention),
-                attribute("iree.abi.declaration"),
-                attribute("iree.abi.model"),
-                attribute(extents::ATTRIBUTE),
+                attributes(|at, pair| sys::iree_vm_function_get_attr(*raw, at, pair)),
             )
         };
+        let attribute = |name| attributes.get(name).map_or("", String::as_str);
+        let (declaration, model) = (attribute(DECLARATION), attribute("iree.abi.model"));
+        let shapes = attribute(extents::ATTRIBUTE);
         // IREE's importer of PyTorch programs leaves no attribute, but a name.
         let coarse_fences = model == "coarse-fences" || name.ends_with(ASYNC);
         let without = coarse_fences.then(|| without_fences(&convention)).flatten();
         let coarse_fences = without.is_some();
         let convention = without.unwrap_or(convention);
-        let signature = Signature::new(&convention, &declaration);
-        let extents = Extents::parse(&shapes).and_then(|extents| {
+        let signature = Signature::new(&convention, declaration);
+        let extents = Extents::parse(shapes).and_then(|extents| {
             extents.check_ranks(&ranks(&signature.arguments))?;
             Ok(extents)
         });
@@ -72,7 +71,12 @@ impl FunctionInfo {
                 extents::ATTRIBUTE
             ))
         })?;
-        Ok(Self { name, signature, declaration, coarse_fences, convention, extents })
+        Ok(Self { name, signature, attributes, coarse_fences, convention, extents })
+    }
+
+    /// The declaration as the compiler saw it (`iree.abi.declaration`), or empty.
+    pub fn declaration(&self) -> &str {
+        self.attributes.get(DECLARATION).map_or("", String::as_str)
     }
 
     /// Whether it is the form of `plain` that takes fences.
@@ -99,6 +103,9 @@ impl fmt::Display for FunctionInfo {
         write!(f, "{}{}", printable(&self.name), printable(&signature))
     }
 }
+
+/// The attribute with the declaration as the compiler saw it.
+const DECLARATION: &str = "iree.abi.declaration";
 
 /// What ends the name of a form with fences beside a form without.
 pub(crate) const ASYNC: &str = "$async";
@@ -205,9 +212,14 @@ impl Function {
         self.0.info.coarse_fences
     }
 
-    /// The declaration as the compiler saw it, or empty.
+    /// What its compiler has written beside it, by name ([`FunctionInfo::attributes`]).
+    pub fn attributes(&self) -> &Attributes {
+        &self.0.info.attributes
+    }
+
+    /// The declaration as the compiler saw it (`iree.abi.declaration`), or empty.
     pub fn declaration(&self) -> &str {
-        &self.0.info.declaration
+        self.0.info.declaration()
     }
 
     /// The number of its session.

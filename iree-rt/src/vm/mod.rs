@@ -5,6 +5,7 @@ pub(crate) mod function;
 pub(crate) mod list;
 pub(crate) mod module;
 pub(crate) mod reference;
+pub(crate) mod reflection;
 pub(crate) mod signature;
 pub(crate) mod tuples;
 pub(crate) mod typed;

@@ -11,10 +11,12 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 use memmap2::{Mmap, MmapMut};
 
+use crate::base::callback::catch_quietly;
 use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
 use crate::base::status::check;
-use crate::base::text::text;
+use crate::base::text::{entries, text};
+use crate::hal::memory::buffer::ALIGNMENT;
 use crate::vm::function::FunctionInfo;
 
 /// A compiled program, ready to be put in sessions. Cloning gives another handle to it.
@@ -26,6 +28,9 @@ pub struct Module(Arc<Inner>);
 struct Inner {
     raw: NonNull<sys::iree_vm_module_t>,
 }
+
+/// What has the bytes of a module.
+type Archive = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 // SAFETY: bytecode modules do not change after creation; their state is each context's own.
 unsafe impl Send for Inner {}
@@ -78,7 +83,7 @@ impl Module {
             // SAFETY: nobody changes the file (by the contract of this function).
             let map = unsafe { Mmap::map(&file)? };
             // SAFETY: by the contract of this function; a mapping is page-aligned.
-            unsafe { Self::from_owner(map) }
+            unsafe { Self::from_archive(Box::new(map)) }
         };
         load().map_err(|e| e.context(path.display()))
     }
@@ -135,19 +140,43 @@ impl Module {
         if bytes.is_empty() {
             return Err(Error::invalid("no bytes: not an IREE module (.vmfb)"));
         }
-        // An anonymous mapping is page-aligned; executables in the module need 64 bytes.
+        // An anonymous mapping is page-aligned.
         let mut copy = MmapMut::map_anon(bytes.len())?;
         copy.copy_from_slice(bytes);
         // SAFETY: by the contract of this function.
-        unsafe { Self::from_owner(copy.make_read_only()?) }
+        unsafe { Self::from_archive(Box::new(copy.make_read_only()?)) }
+    }
+
+    /// Loads a module from the bytes of a `.vmfb` where they are; `owner` (what `include_bytes!` gives, a
+    /// mapped part of a larger file, an `Arc<[u8]>`) lives as long as the module or a session of it. Bytes that do
+    /// not start at a multiple of [`ALIGNMENT`](crate::buffer::ALIGNMENT) are copied.
+    ///
+    /// # Errors
+    /// As [`from_bytes`](Self::from_bytes). `owner` is dropped.
+    ///
+    /// # Safety
+    /// As [`from_bytes`](Self::from_bytes); and nothing changes the bytes while `owner` lives.
+    pub unsafe fn from_owner<O>(owner: O) -> Result<Self>
+    where
+        O: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        // SAFETY: by the contract of this function.
+        unsafe { Self::from_archive(Box::new(owner)) }
     }
 
     /// # Safety
-    /// As [`from_bytes`](Self::from_bytes).
-    unsafe fn from_owner(archive: Mmap) -> Result<Self> {
-        check_archive(&archive)?;
+    /// As [`from_owner`](Self::from_owner).
+    unsafe fn from_archive(archive: Archive) -> Result<Self> {
+        // Of what is boxed: a container that holds its bytes inline must not move afterwards.
+        let bytes = (*archive).as_ref();
+        // Executables in a module need it.
+        if !bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+            // SAFETY: by the contract of this function.
+            return unsafe { Self::from_bytes(bytes) };
+        }
+        check_archive(bytes)?;
+        let contents = sys::iree_make_const_byte_span(bytes);
         let instance = Instance::get()?;
-        let contents = sys::iree_make_const_byte_span(&archive);
         let owner = Box::into_raw(Box::new(archive));
         let release = sys::iree_allocator_t { self_: owner.cast(), ctl: Some(release_archive) };
         let mut raw = ptr::null_mut();
@@ -164,9 +193,10 @@ impl Module {
             )
         });
         if let Err(error) = created {
-            // SAFETY: a failed creation leaves the archive to us.
-            let archive = unsafe { Box::from_raw(owner) };
-            return Err(explain(error, &archive));
+            // SAFETY: a failed creation leaves the archive to us, where it was.
+            let (_archive, bytes) =
+                unsafe { (Box::from_raw(owner), entries(contents.data, contents.data_length)) };
+            return Err(explain(error, bytes));
         }
         let raw = NonNull::new(raw).expect("IREE returned OK with a null module");
         Ok(Self(Arc::new(Inner { raw })))
@@ -195,7 +225,8 @@ impl Module {
     /// assert_eq!((module.name().as_str(), scale.name.as_str()), ("gate", "scale"));
     /// assert_eq!(scale.signature.to_string(), "(tensor<?x4xf32>, i32) -> (i32)");
     /// assert_eq!(scale.signature.arguments[1], ValueType::Scalar(ScalarType::I32));
-    /// assert!(scale.declaration.contains("@scale")); // the compiler's `iree.abi.declaration`
+    /// assert!(scale.declaration().contains("@scale"));
+    /// assert_eq!(scale.attributes["iree.abi.declaration"], scale.declaration());
     /// # Ok(()) }
     /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
@@ -235,21 +266,6 @@ impl Module {
         Ok(functions)
     }
 
-    /// Whether it asks for parameters, which its sessions have to be given
-    /// ([`SessionBuilder::parameters`](crate::SessionBuilder::parameters)).
-    ///
-    /// # Errors
-    /// When IREE cannot read its own table.
-    pub fn takes_parameters(&self) -> Result<bool> {
-        let mut takes = false;
-        // SAFETY: the module is live; the callback gets the flag during the call only.
-        check(unsafe {
-            let takes = (&raw mut takes).cast();
-            sys::iree_vm_module_enumerate_dependencies(self.raw(), Some(note_parameters), takes)
-        })?;
-        Ok(takes)
-    }
-
     pub(crate) fn raw(&self) -> *mut sys::iree_vm_module_t {
         self.0.raw.as_ptr()
     }
@@ -282,7 +298,7 @@ unsafe extern "C" fn release_archive(
 ) -> sys::iree_status_t {
     if command == sys::IREE_ALLOCATOR_COMMAND_FREE {
         // SAFETY: the module frees its archive once; this is the box made for it.
-        drop(unsafe { Box::from_raw(self_.cast::<Mmap>()) });
+        catch_quietly(|| drop(unsafe { Box::from_raw(self_.cast::<Archive>()) }));
         return sys::iree_status_from_code(sys::IREE_STATUS_OK);
     }
     sys::iree_status_from_code(sys::IREE_STATUS_UNIMPLEMENTED)
@@ -299,21 +315,6 @@ fn check_archive(bytes: &[u8]) -> Result<()> {
         "not an IREE module (.vmfb): {} bytes without the IREE identifier",
         bytes.len()
     )))
-}
-
-/// Sets the flag `takes` when a module cannot do without the one that answers for parameters.
-unsafe extern "C" fn note_parameters(
-    takes: *mut c_void,
-    dependency: *const sys::iree_vm_module_dependency_t,
-) -> sys::iree_status_t {
-    // SAFETY: IREE passes on the flag, and a live dependency.
-    unsafe {
-        let optional = (*dependency).flags & sys::IREE_VM_MODULE_DEPENDENCY_FLAG_OPTIONAL != 0;
-        if !optional && text((*dependency).name) == "io_parameters" {
-            *takes.cast::<bool>() = true;
-        }
-    }
-    sys::iree_status_from_code(sys::IREE_STATUS_OK)
 }
 
 /// Major and minor version of the bytecode that this runtime runs

@@ -98,6 +98,8 @@ pub struct Signature {
     pub results: Vec<ValueType>,
     /// Names of the arguments that have one (`iree.abi.name`), in order.
     pub argument_names: Vec<Option<String>>,
+    /// Names of the results that have one (`iree.abi.name`, too), in order.
+    pub result_names: Vec<Option<String>>,
 }
 
 impl Signature {
@@ -112,8 +114,10 @@ impl Signature {
         let mut signature = Self::of(by_letter(arguments), by_letter(results));
         if let Some((arguments, results)) = split_declaration(declaration) {
             if arguments.len() == signature.arguments.len() {
-                signature.argument_names =
-                    arguments.iter().enumerate().map(|(at, it)| it.chosen_name(at)).collect();
+                signature.argument_names = chosen_names(&arguments, "input");
+            }
+            if results.len() == signature.results.len() {
+                signature.result_names = chosen_names(&results, "output");
             }
             refine(&mut signature.arguments, &arguments);
             refine(&mut signature.results, &results);
@@ -123,20 +127,22 @@ impl Signature {
 
     /// Of arguments without names.
     pub(crate) fn of(arguments: Vec<ValueType>, results: Vec<ValueType>) -> Self {
-        let argument_names = vec![None; arguments.len()];
-        Self { arguments, results, argument_names }
+        let [argument_names, result_names] = [&arguments, &results].map(|it| vec![None; it.len()]);
+        Self { arguments, results, argument_names, result_names }
     }
 }
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let argument = |(at, ty): (usize, &ValueType)| match self.argument_names.get(at) {
-            Some(Some(name)) => format!("{name}: {ty}"),
-            _ => ty.to_string(),
+        let list = |types: &[ValueType], names: &[Option<String>]| {
+            let named = |(at, ty): (usize, &ValueType)| match names.get(at) {
+                Some(Some(name)) => format!("{name}: {ty}"),
+                _ => ty.to_string(),
+            };
+            types.iter().enumerate().map(named).collect::<Vec<_>>().join(", ")
         };
-        let arguments: Vec<_> = self.arguments.iter().enumerate().map(argument).collect();
-        let results: Vec<_> = self.results.iter().map(ToString::to_string).collect();
-        write!(f, "({}) -> ({})", arguments.join(", "), results.join(", "))
+        let arguments = list(&self.arguments, &self.argument_names);
+        write!(f, "({arguments}) -> ({})", list(&self.results, &self.result_names))
     }
 }
 
@@ -228,11 +234,12 @@ struct Declared<'a> {
     ty: &'a str,
 }
 
-impl Declared<'_> {
-    /// The name of argument `at`, unless it is the one that the compiler gives to those without.
-    fn chosen_name(&self, at: usize) -> Option<String> {
-        self.name.filter(|&name| name != format!("input{at}")).map(str::to_owned)
-    }
+/// The names of `all`, but for those that the compiler gives to what has none: `word` and a number.
+fn chosen_names(all: &[Declared<'_>], word: &str) -> Vec<Option<String>> {
+    let chosen = |(at, it): (usize, &Declared<'_>)| {
+        it.name.filter(|&name| name != format!("{word}{at}")).map(str::to_owned)
+    };
+    all.iter().enumerate().map(chosen).collect()
 }
 
 /// The arguments and results of `sync func @f(%a: tensor<4xf32>) -> (%r: tensor<4xf32>)`.
@@ -351,6 +358,17 @@ mod tests {
         assert_eq!(names, [Some("left"), None, Some("input0")]);
         assert_eq!(signature.arguments[0], tensor(&[None], ElementType::F32));
         assert_eq!(Signature::new("0rr_v", "").argument_names, [None, None]);
+    }
+
+    #[test]
+    fn results_have_the_names_that_were_chosen() {
+        let signature = Signature::new(
+            "0r_ri",
+            "sync func @f(%input0: tensor<4xf32>) -> (%sum: tensor<4xf32>, %output1: i32)",
+        );
+        assert_eq!(signature.result_names, [Some("sum".to_owned()), None]);
+        assert_eq!(signature.to_string(), "(tensor<4xf32>) -> (sum: tensor<4xf32>, i32)");
+        assert_eq!(Signature::new("0v_rr", "").result_names, [None, None]);
     }
 
     #[test]

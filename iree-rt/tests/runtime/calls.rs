@@ -193,7 +193,10 @@ fn errors_name_the_argument() {
     let mut call = session.prepare(&first).unwrap();
     let error = call.invoke(&mut session).unwrap_err();
     assert_eq!(error.message(), "argument 0 (`image`) of `named.first` was not set");
-    call.set(0, good).unwrap();
+    let error = call.set_named("picture", good.clone()).unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
+    assert_eq!(error.message(), "`named.first` has no argument `picture`: it has `image`");
+    call.set_named("image", good).unwrap();
     let shown = "named.first(image: tensor<2xf32>, tensor<2xf32>) -> (tensor<2xf32>)";
     assert_eq!(format!("{first:?}"), shown);
 }
@@ -289,6 +292,37 @@ fn a_prepared_call_keeps_its_arguments() {
     assert_eq!(call.outputs().view(0).unwrap().read::<f32>().unwrap(), [53.; 4]);
     call.clear_outputs().unwrap();
     assert!(call.outputs().get(0).is_err());
+}
+
+/// What is taken out may be written where it is, and has to be set again.
+#[test]
+fn an_argument_is_taken_out_and_written() {
+    let mut session = session("local-task");
+    let device = session.device().clone();
+    let mut call = session.prepare(&session.function("kinds.add").unwrap()).unwrap();
+    let error = call.take(1).unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
+    assert_eq!(call.take(2).unwrap_err().code(), Code::OutOfRange);
+    call.set(0, device.buffer_view(&[4], &[1f32; 4]).unwrap()).unwrap();
+    call.set(1, device.buffer_view(&[4], &[0f32; 4]).unwrap()).unwrap();
+    for step in 0..3 {
+        let mut view = call.take(1).unwrap().into_buffer_view().unwrap();
+        let error = call.invoke(&mut session).unwrap_err();
+        assert!(error.message().contains("argument 1 of `kinds.add` was not set"), "{error}");
+        view.write(0, &[step as f32; 4]).unwrap();
+        call.set(1, view).unwrap();
+        call.invoke(&mut session).unwrap();
+        assert_eq!(call.outputs().view(0).unwrap().read::<f32>().unwrap(), [1. + step as f32; 4]);
+    }
+    // In any order, the first that is missing is named.
+    let both = [call.take(0).unwrap(), call.take(1).unwrap()];
+    assert!(format!("{call:?}").contains("2 arguments not set"), "{call:?}");
+    let [first, second] = both;
+    call.set(1, second).unwrap();
+    let error = call.invoke(&mut session).unwrap_err();
+    assert!(error.message().contains("argument 0 of"), "{error}");
+    call.set(0, first).unwrap();
+    call.invoke(&mut session).unwrap();
 }
 
 #[test]

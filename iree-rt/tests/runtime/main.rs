@@ -35,6 +35,7 @@ mod parameters;
 mod profile;
 #[cfg(feature = "raw")]
 mod raw;
+mod reflection;
 mod refused;
 mod staging;
 mod trace;

@@ -1,8 +1,11 @@
 //! Modules that are damaged, foreign, or from a file.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{compile, device, kinds};
+use iree_rt::buffer::ALIGNMENT;
 use iree_rt::{Code, CompileOptions, Error, Module, Session};
 
 const SMALL: &str = "
@@ -31,6 +34,64 @@ fn from_a_mapped_file() {
     let x = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
     let sum = session.call(&add, [&x, &x]).unwrap().view(0).unwrap();
     assert_eq!(sum.read::<f32>().unwrap(), [2.; 4]);
+}
+
+/// Bytes at a multiple of so many, which count where they go.
+struct Owned {
+    bytes: Vec<u8>,
+    start: usize,
+    dropped: Arc<AtomicUsize>,
+}
+
+impl Owned {
+    fn new(bytes: &[u8], past_aligned: usize, dropped: &Arc<AtomicUsize>) -> Self {
+        let mut all = vec![0; bytes.len() + 2 * ALIGNMENT];
+        let start = all.as_ptr().align_offset(ALIGNMENT) + past_aligned;
+        all[start..start + bytes.len()].copy_from_slice(bytes);
+        all.truncate(start + bytes.len());
+        Self { bytes: all, start, dropped: dropped.clone() }
+    }
+}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Aligned bytes are used where they are, as long as anything of the module lives; others are copied at once.
+#[test]
+fn from_bytes_of_an_owner() {
+    for (past_aligned, gone_at_once) in [(0, 0), (4, 1)] {
+        let dropped = Arc::default();
+        // SAFETY: our compiler's, which nobody changes.
+        let module =
+            unsafe { Module::from_owner(Owned::new(kinds(), past_aligned, &dropped)) }.unwrap();
+        let gone = || dropped.load(Ordering::SeqCst);
+        assert_eq!(gone(), gone_at_once);
+        let mut session = Session::builder(&device("local-sync")).module(module).build().unwrap();
+        assert_eq!(gone(), gone_at_once);
+        let add = session.function("kinds.add").unwrap();
+        let x = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
+        let sum = session.call(&add, [&x, &x]).unwrap().view(0).unwrap();
+        assert_eq!(sum.read::<f32>().unwrap(), [2.; 4]);
+        drop(session);
+        drop((add, x, sum));
+        assert_eq!(gone(), 1);
+    }
+    for bytes in [&b""[..], b"module @text {}", &kinds()[..kinds().len() / 2]] {
+        let dropped = Arc::default();
+        // SAFETY: what is refused is not run.
+        let error = unsafe { Module::from_owner(Owned::new(bytes, 0, &dropped)) }.unwrap_err();
+        assert!(matches!(error.code(), Code::InvalidArgument | Code::OutOfRange), "{error}");
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::support::BOTH_CPU_DEVICES;
 use crate::support::parameters::{
@@ -21,6 +22,7 @@ fn every_format_mapped_read_and_in_memory_on_both_devices() {
             unsafe { ParameterIndex::from_file(&path) }.unwrap(),
             ParameterIndex::read_file(&path).unwrap(),
             ParameterIndex::from_bytes(format, &bytes).unwrap(),
+            ParameterIndex::from_owner(format, bytes.clone()).unwrap(),
         ];
         for (index, uri) in indexes.iter().flat_map(|index| BOTH_CPU_DEVICES.map(|d| (index, d))) {
             let entries = index.entries().unwrap();
@@ -35,6 +37,32 @@ fn every_format_mapped_read_and_in_memory_on_both_devices() {
             );
             assert_eq!(ints(&mut session), INTS, "{format:?} on {uri}");
         }
+    }
+}
+
+/// Bytes of an owner are those that programs compute with, aligned or not, and the owner goes when they have gone.
+#[test]
+fn bytes_of_an_owner_are_used_where_they_are() {
+    let w = Arc::new(W);
+    struct Shared(Arc<[f32; 3]>);
+    impl AsRef<[u8]> for Shared {
+        fn as_ref(&self) -> &[u8] {
+            bytemuck::bytes_of(&*self.0)
+        }
+    }
+    for uri in BOTH_CPU_DEVICES {
+        let index = ParameterIndex::new().unwrap();
+        index.add_owner("w", Shared(w.clone()), b"").unwrap();
+        let error = index.add_owner("w", Shared(w.clone()), b"").unwrap_err();
+        assert_eq!(error.code(), Code::AlreadyExists);
+        index.add("ints", &INTS, b"").unwrap();
+        assert_eq!(Arc::strong_count(&w), 2);
+        assert_eq!(index.read("w").unwrap(), bytemuck::bytes_of(&W));
+        let mut session = build(uri, &index).unwrap();
+        drop(index);
+        assert_eq!(floats(&mut session, "program.scale", Some([1., 2., 0.5])), [10., 40., 15.]);
+        drop(session);
+        assert_eq!(Arc::strong_count(&w), 1);
     }
 }
 

@@ -64,6 +64,18 @@ impl ParameterIndex {
         Self::parse(format, Memory::copy(bytes))
     }
 
+    /// The archive that the bytes of `owner` are (a mapped part of a larger file, what `include_bytes!` gives), where
+    /// they are; `owner` lives as long as anything that uses them.
+    ///
+    /// # Errors
+    /// As [`from_bytes`](Self::from_bytes). `owner` is dropped.
+    pub fn from_owner<O>(format: ParameterFormat, owner: O) -> Result<Self>
+    where
+        O: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        Self::parse(format, Memory::of_owner(owner))
+    }
+
     fn parse(format: ParameterFormat, memory: Memory) -> Result<Self> {
         let index = Self::new()?;
         // SAFETY: the memory is valid as long as we have it, and nobody writes it meanwhile.

@@ -105,6 +105,19 @@ impl ParameterIndex {
         self.add_memory(name, Memory::copy(bytemuck::cast_slice(data)), metadata)
     }
 
+    /// Adds a parameter that is the bytes of `owner` (a mapped file, an `Arc<[u8]>`), without a copy; `owner` lives as
+    /// long as anything that uses them. CPU devices use them where they are, if they start at a multiple of
+    /// [`ALIGNMENT`](crate::buffer::ALIGNMENT).
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](Code::AlreadyExists) when there is one of this name. `owner` is dropped.
+    pub fn add_owner<O>(&self, name: &str, owner: O, metadata: &[u8]) -> Result<()>
+    where
+        O: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        self.add_memory(name, Memory::of_owner(owner), metadata)
+    }
+
     pub(super) fn add_owned(&self, name: &str, data: Vec<u8>) -> Result<()> {
         self.add_memory(name, Memory::of(data), b"")
     }

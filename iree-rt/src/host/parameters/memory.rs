@@ -41,6 +41,17 @@ impl Memory {
         Self { start: bytes.as_mut_ptr(), length: bytes.len(), owner: Arc::new(bytes) }
     }
 
+    /// The bytes of `owner`, where they are.
+    pub(super) fn of_owner<O>(owner: O) -> Self
+    where
+        O: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        // Boxed first: a container that holds its bytes inline must not move afterwards.
+        let owner = Arc::new(owner);
+        let bytes: &[u8] = (*owner).as_ref();
+        Self { start: bytes.as_ptr().cast_mut(), length: bytes.len(), owner }
+    }
+
     /// The file's bytes, read.
     pub(super) fn read(file: &mut File) -> Result<Self> {
         let length = file.metadata()?.len();
