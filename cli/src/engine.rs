@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use xla_session::cache::Cache;
+use xla_session::config::ModelConfig;
 use xla_session::{
     Engine, EngineOptions, KvFormat, KvShare, LoadMode, Observer, Opened, Precision,
     SessionOptions, Tuning,
@@ -165,7 +166,7 @@ impl EngineArgs {
         Ok(opened)
     }
 
-    /// Opens `model` to draft for another one, with its own context.
+    /// Opens `model` to draft for another one of `context` tokens, beyond which it has nothing to do.
     ///
     /// # Errors
     ///
@@ -174,9 +175,12 @@ impl EngineArgs {
         &self,
         model: &Model,
         precision: Precision,
+        context: usize,
         progress: &Arc<Progress>,
     ) -> Result<Opened> {
-        let place = PlaceArgs { context: None, kv_cache: None, ..self.place.clone() };
+        let own = ModelConfig::from_dir(&model.folder)?.max_position_embeddings;
+        let context = Some(context.min(own));
+        let place = PlaceArgs { context, kv_cache: None, ..self.place.clone() };
         let opened = place.open(model, precision, None, progress.observer())?;
         progress.finish();
         Ok(opened)

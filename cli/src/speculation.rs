@@ -101,7 +101,8 @@ impl SpeculationArgs {
         };
         let model = ModelArgs { model: Some(model.clone()) };
         let model = model.locate_for(engine.load_mode(), progress)?;
-        let opened = engine.open_draft(&model, self.draft_precision, progress)?;
+        let opened =
+            engine.open_draft(&model, self.draft_precision, capabilities.context, progress)?;
         Ok(self.with(ModelDrafter::new(opened.session, capabilities.vocab_size)?))
     }
 

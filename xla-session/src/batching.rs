@@ -220,11 +220,15 @@ impl Batcher {
     ///
     /// An empty prompt, a token out of range, a prompt longer than the context, or
     /// [`RequestTooLarge`](Error::RequestTooLarge) when its prompt and longest answer would not fit
-    /// the KV cache if it were alone. [`Unsupported`](Error::Unsupported): a vector beside tokens, or on
+    /// the KV cache if it were alone. [`Unsupported`](Error::Unsupported): a vector beside tokens or likelihoods, or on
     /// a device whose hidden states are not read.
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId> {
         if request.pooling.is_some() {
             self.engine.check_hidden()?;
+            if request.prompt_likelihood.is_some() {
+                let message = "a request makes a vector or likelihoods of its prompt";
+                return Err(Error::Unsupported(message.into()));
+            }
             if request.max_tokens > 0 || !request.answer.is_empty() {
                 let message = "a request makes a vector or tokens: max_tokens has to be 0";
                 return Err(Error::Unsupported(message.into()));
@@ -364,6 +368,11 @@ impl Batcher {
     /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// The engine alone: requests that have not ended are gone, and what they held with them.
+    pub fn into_engine(self) -> Engine {
+        self.engine
     }
 
     /// Proposes what is known, or guessed, to come next.

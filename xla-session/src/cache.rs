@@ -500,7 +500,8 @@ impl Cache {
     }
 }
 
-fn is_full(e: &io::Error) -> bool {
+/// Whether the disk is full, or the part of it that one may have.
+pub(crate) fn is_full(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 

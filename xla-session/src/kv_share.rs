@@ -13,6 +13,7 @@
 
 mod files;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -266,6 +267,25 @@ impl Drop for SharedPages {
     }
 }
 
+/// Pages that are used and not noted yet, each row of them by its last.
+#[derive(Default)]
+struct Used(HashMap<Name, Vec<Name>>);
+
+impl Used {
+    /// Adds pages, each behind the one before it.
+    fn add(&mut self, names: Vec<Name>) {
+        let Some((&last, before)) = names.split_last() else { return };
+        if let Some(before) = before.last() {
+            self.0.remove(before);
+        }
+        self.0.insert(last, names);
+    }
+
+    fn note(&mut self, files: &Files) {
+        self.0.drain().for_each(|(_, names)| files.touch(&names));
+    }
+}
+
 /// Writes what comes, until nothing more does. Says once when that fails, and again when it fails after it
 /// went well.
 fn write_all(
@@ -276,19 +296,28 @@ fn write_all(
     queued: &AtomicUsize,
 ) {
     let mut fails = false;
-    for note in notes {
+    let mut used = Used::default();
+    // What is used is noted while nothing else is to be done: a prompt's pages come one by one, and each is behind all
+    // of those before it.
+    let next = |used: &mut Used| {
+        notes.try_recv().or_else(|_| {
+            used.note(files);
+            notes.recv()
+        })
+    };
+    while let Ok(note) = next(&mut used) {
         let (names, data) = match note {
             Note::Keep { names, data } => (names, data),
             Note::Used(names) => {
-                files.touch(&names);
+                used.add(names);
                 continue;
             }
         };
         queued.fetch_sub(1, Relaxed);
         // Another sequence or process may have been first.
         let Some(name) = names.last().filter(|name| !files.has(name)) else { continue };
-        let Err(error) = files.write(name, &data) else {
-            files.touch(&names);
+        let Err(error) = files.write(name, &data, || used.note(files)) else {
+            used.add(names);
             counts.kept.fetch_add(1, Relaxed);
             fails = false;
             continue;

@@ -44,8 +44,14 @@ impl EngineSession {
 
     /// Appends `tokens`, in steps of as many rows as the engine takes, and hands over what came of each.
     /// Where only the last row is wanted, it is that of the last step.
-    fn append(
+    fn append(&mut self, tokens: &[u32], want: Want, on_output: impl FnMut(Output)) -> Result<()> {
+        self.append_by(self.engine.rows(), tokens, want, on_output)
+    }
+
+    /// As [`append`](Self::append), in steps of `most` rows at most.
+    fn append_by(
         &mut self,
+        most: usize,
         tokens: &[u32],
         want: Want,
         mut on_output: impl FnMut(Output),
@@ -53,13 +59,13 @@ impl EngineSession {
         let held = self.sequence.len();
         // Before the first piece is run.
         self.capabilities.check(held, tokens)?;
-        let before = self.before(tokens.len(), self.engine.rows());
+        let before = self.before(tokens.len(), most);
         let of_each_row = matches!(want, Want::Tokens | Want::AllLogits);
         let mut left = tokens;
         while !left.is_empty() {
             let rows = match self.engine.has_states() {
-                true => pages::piece(self.sequence.len(), self.engine.rows(), left.len()),
-                false => self.engine.rows().min(left.len()),
+                true => pages::piece(self.sequence.len(), most, left.len()),
+                false => most.min(left.len()),
             };
             let piece;
             (piece, left) = left.split_at(rows);
@@ -136,22 +142,13 @@ impl InferenceSession for EngineSession {
     }
 
     fn all_logits(&mut self, tokens: &[u32], see: &mut dyn FnMut(&[f32])) -> Result<()> {
-        let held = self.sequence.len();
-        self.capabilities.check(held, tokens)?;
         let vocab_size = self.capabilities.vocab_size;
-        let before = self.before(tokens.len(), LOGITS_PIECE);
-        for piece in tokens.chunks(LOGITS_PIECE.min(self.engine.rows())) {
-            let appended = self.append(piece, Want::AllLogits, |output| {
-                if let Output::AllLogits(logits) = output {
-                    logits.chunks_exact(vocab_size).for_each(&mut *see);
-                }
-            });
-            if let Err(error) = appended {
-                self.go_back(before, held);
-                return Err(error);
+        let most = LOGITS_PIECE.min(self.engine.rows());
+        self.append_by(most, tokens, Want::AllLogits, |output| {
+            if let Output::AllLogits(logits) = output {
+                logits.chunks_exact(vocab_size).for_each(&mut *see);
             }
-        }
-        Ok(())
+        })
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {

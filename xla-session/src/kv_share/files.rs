@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use twox_hash::XxHash3_64;
 
+use crate::cache::is_full;
 use crate::{Error, Result};
 
 /// What a page is called: a SHA-256.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Name(pub [u8; 32]);
 
 impl fmt::Display for Name {
@@ -124,21 +125,24 @@ impl Files {
         }
     }
 
-    /// Writes a page, from now on called `name`.
+    /// Writes a page, from now on called `name`. Before others go for it, `note_use` has to say which are used.
     ///
     /// # Errors
     ///
     /// That of the disk. There is nothing under this name then, or what was.
-    pub fn write(&self, name: &Name, data: &[u8]) -> io::Result<()> {
+    pub fn write(&self, name: &Name, data: &[u8], note_use: impl FnOnce()) -> io::Result<()> {
         let mut room = self.room.lock().expect("nothing panics that holds it");
         let bytes = (data.len() + SUM) as u64;
+        let mut note_use = Some(note_use);
         if *room < bytes {
+            note_use.take().into_iter().for_each(|note| note());
             self.shrink(self.most_bytes - self.most_bytes / Self::ROOM)?;
             *room = self.most_bytes / Self::ROOM;
         }
         *room = room.saturating_sub(bytes);
         match self.write_once(name, data) {
-            Err(error) if error.kind() == ErrorKind::StorageFull => {
+            Err(error) if is_full(&error) => {
+                note_use.take().into_iter().for_each(|note| note());
                 // Less than it may have: others filled the disk.
                 let there = self.pages()?.iter().map(|it| it.bytes).sum::<u64>();
                 self.shrink(there - there / Self::ROOM)?;

@@ -232,6 +232,23 @@ fn nobody_waits_for_pages_that_are_not_kept() {
     assert_eq!(rows_of_all(&mut driver, &prompts), (600, 3));
 }
 
+/// A text whose tokens are judged is computed anew; who finds most of it, and goes first, does not wait for that.
+#[test]
+fn nobody_waits_for_a_prompt_that_is_computed_anew_for_its_own_sake() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 256);
+    driver.add(request(0..4096, 1, 0)).unwrap();
+    driver.finish();
+    let judged = driver.add(request(0..4200, 1, 0)).unwrap();
+    driver.pages.anew.insert(judged);
+    driver.step();
+    let answered = driver.add(request(0..4200, 1, 5)).unwrap();
+    let plan = driver.step();
+    assert_eq!(plan.runs[0].request, answered);
+    assert_eq!((plan.runs[0].start, plan.runs[0].tokens.len()), (4096, 104));
+    driver.finish();
+    assert_eq!(driver.finished[1..], [answered, judged]);
+}
+
 #[test]
 fn what_lies_elsewhere_is_brought_in_piece_by_piece_beside_streams() {
     let mut driver = Driver::new(&SchedulerOptions::default(), 64);

@@ -136,8 +136,7 @@ fn copy(map: &Mmap, staging: &mut Staging) -> Result<()> {
         Output::next(staging, part.len())?.copy_from_slice(part);
         #[cfg(target_os = "linux")]
         {
-            // SAFETY: the mapping is of a file, private and never written: pages come back with
-            // the same bytes.
+            // SAFETY: the mapping is of a file that nobody writes: pages come back with the same bytes.
             let _ = unsafe {
                 let advice = memmap2::UncheckedAdvice::DontNeed;
                 map.unchecked_advise_range(advice, i * PART, part.len())

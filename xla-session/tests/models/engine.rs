@@ -502,6 +502,25 @@ fn a_session_with_states_is_cut_where_a_page_ends() {
     assert_eq!(session.prefill(&case.prompt).unwrap().token, case.tokens[0]);
 }
 
+/// A session with states has room for all of its context, however the logits of a text are asked for.
+#[test]
+fn logits_of_all_tokens_fill_a_context_with_states() {
+    let fixture = fixtures::named(fixtures::WITH_STATES);
+    let model = Model::open(&fixture.folder, &options()).unwrap();
+    let prompt = &fixture.cases[3].prompt[..192];
+    let mut whole = Vec::new();
+    let mut session = EngineSession::new(&model, Some(192)).unwrap();
+    session.all_logits(prompt, &mut |row| whole.extend_from_slice(row)).unwrap();
+    for held in [1, 10, 63, 64, 100] {
+        let mut rest = Vec::new();
+        session.reset();
+        session.prefill(&prompt[..held]).unwrap();
+        session.all_logits(&prompt[held..], &mut |row| rest.extend_from_slice(row)).unwrap();
+        assert!(whole.ends_with(&rest), "behind {held} tokens");
+        assert_eq!(rest.len() * 192, whole.len() * (192 - held));
+    }
+}
+
 /// Beyond its original context the model rotates otherwise, so that it is opened for one of the two.
 #[test]
 fn a_longer_context_is_what_a_model_is_opened_for() {

@@ -14,6 +14,8 @@ pub struct Tables {
     memory: Memory,
     /// Pages of every prompt that lie elsewhere, and how many of them are fetched before a step.
     pub elsewhere: (usize, usize),
+    /// Requests that run all of their prompts, whatever the prefix cache has.
+    pub anew: HashSet<RequestId>,
 }
 
 impl Tables {
@@ -39,13 +41,16 @@ impl Pages for Tables {
         self.tables[&request].needed(rows)
     }
 
-    fn cached_prefix(&self, _: RequestId, tokens: &[u32]) -> Option<CachedPrefix> {
-        self.pool.has_prefix_cache().then(|| self.pool.cached_prefix(tokens))
+    fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> Option<CachedPrefix> {
+        let finds = self.pool.has_prefix_cache() && !self.anew.contains(&request);
+        finds.then(|| self.pool.cached_prefix(tokens))
     }
 
     fn start(&mut self, request: RequestId, tokens: &[u32]) -> Held {
         let mut table = self.pool.table();
-        table.resume(tokens);
+        if !self.anew.contains(&request) {
+            table.resume(tokens);
+        }
         let held = self.held(&table, tokens);
         assert!(self.tables.insert(request, table).is_none(), "{request:?} started twice");
         held
@@ -112,7 +117,13 @@ impl Driver {
         let (pool, memory) = (PagePool::new(pages), Memory::new(pages));
         Self {
             scheduler: Scheduler::new(options, pages).unwrap(),
-            pages: Tables { pool, tables: HashMap::new(), memory, elsewhere: (0, 1) },
+            pages: Tables {
+                pool,
+                tables: HashMap::new(),
+                memory,
+                elsewhere: (0, 1),
+                anew: HashSet::new(),
+            },
             expected: HashMap::new(),
             finished: Vec::new(),
             beside: 64,
