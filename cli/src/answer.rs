@@ -68,7 +68,7 @@ pub fn generate(
     };
 
     let generating = interrupt::generating();
-    options.interrupted = Some(interrupt::stopped);
+    options.interrupted = Some(Box::new(interrupt::stopped));
     options.preceding = before[..before.len().saturating_sub(new.len())].to_vec();
     let start = Instant::now();
     let mut first_token = None;

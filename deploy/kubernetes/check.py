@@ -29,8 +29,9 @@ REPOSITORY = HERE.parent.parent
 PARTS = ["base", "node-cache", "inference-pool", "kserve"]
 # Whose kinds are no part of Kubernetes.
 OTHERS = ["gateway.networking.k8s.io", "inference.networking.k8s.io", "serving.kserve.io"]
-# Constants of the server: seconds for the step in which answers are cut off, and for their last bytes.
-LAST = ["LAST_STEP", "LAST_BYTES"]
+# How long the program waits, by its sources: for the step in which answers are cut off, for the last bytes, and for a
+# step that does not end, which it leaves then.
+LAST = [("model.rs", "LAST_STEP"), ("server.rs", "LAST_BYTES"), ("model.rs", "LAST_STEP")]
 
 problems: list[str] = []
 
@@ -163,10 +164,13 @@ def check_pod(part: str, name: str, pod: dict) -> None:
 
 def last_seconds() -> int:
     """What the program may take once answers are cut off, by its sources."""
-    source = (REPOSITORY / "server/src/server.rs").read_text()
-    found = [re.search(rf"const {name}: Duration = Duration::from_secs\((\d+)\)", source) for name in LAST]
-    assert all(found), f"server.rs does not say {LAST}"
-    return sum(int(it[1]) for it in found if it)
+    seconds = 0
+    for file, name in LAST:
+        source = (REPOSITORY / "server/src" / file).read_text()
+        found = re.search(rf"const {name}: Duration = Duration::from_secs\((\d+)\)", source)
+        assert found, f"{file} does not say {name}"
+        seconds += int(found[1])
+    return seconds
 
 
 def check_grace(part: str, name: str, container: dict, grace: int) -> None:

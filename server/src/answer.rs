@@ -11,7 +11,6 @@ use axum::response::Response;
 use futures_util::stream;
 use serde_json::Value;
 use text::Reply;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 use tracing::Span;
 use xla_session::FinishReason;
@@ -19,7 +18,7 @@ use xla_session::batching::{Ended, Likelihood};
 
 use crate::outcome::Outcome;
 use crate::server::blocking;
-use crate::worker::Event;
+use crate::worker::{Event, Events};
 use crate::{Model, Problem, body, trace};
 
 /// A stream says that it lives when nothing has come for so long, as while a long prompt runs.
@@ -77,9 +76,14 @@ impl About {
 }
 
 impl End {
-    /// Whether a stop string has cut off a call that `reply` has told of.
+    /// Whether it has cut off a call that `reply` has told of, and that nobody is to make: by a stop string, or as the
+    /// model did not go on.
     pub fn cuts_call(&self, reply: Option<&Reply>) -> bool {
-        self.stop.is_some() && reply.is_some_and(Reply::is_in_call)
+        reply.is_some_and(|reply| match self.reason {
+            _ if self.stop.is_some() => reply.is_in_call(),
+            FinishReason::Eos => reply.lacks_end(),
+            _ => false,
+        })
     }
 }
 
@@ -130,7 +134,7 @@ pub(crate) struct TokenLikelihood {
 /// The answers to one request, while they come.
 pub(crate) struct Answers {
     model: Arc<Model>,
-    events: UnboundedReceiver<(usize, Event)>,
+    events: Events,
     choices: Vec<Choice>,
     prompts: Vec<Vec<u32>>,
     /// The tokens of each prompt, where it is asked how likely they were.
@@ -187,12 +191,7 @@ impl Usage {
 
 impl Answers {
     /// `n` answers to each of `prompts` (with what the answers begin with), of which `events` tells.
-    pub fn new(
-        model: Arc<Model>,
-        prompts: Vec<Vec<u32>>,
-        n: usize,
-        events: UnboundedReceiver<(usize, Event)>,
-    ) -> Self {
+    pub fn new(model: Arc<Model>, prompts: Vec<Vec<u32>>, n: usize, events: Events) -> Self {
         let choice = |at: usize| {
             let (prompt, before) = (at / n, prompts[at / n].clone());
             Choice { before, prompt, end: None }
@@ -267,7 +266,7 @@ impl Answers {
 
     /// What comes next, and of which choice.
     async fn next(&mut self) -> Result<(usize, Next), Problem> {
-        let event = self.events.recv().await;
+        let event = self.events.next().await;
         let (index, event) =
             event.ok_or_else(|| Problem::internal("the model has stopped in an answer"))?;
         let choice = &mut self.choices[index];

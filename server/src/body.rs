@@ -13,6 +13,9 @@ use serde_json::{Map, Value};
 
 use crate::Problem;
 
+/// Bytes of a body that is read beside the thread that serves: half a millisecond or more.
+const LARGE: usize = 64 << 10;
+
 /// Reads the JSON object that `request` has, of `limit` bytes at most.
 pub(crate) async fn read(request: Request, limit: usize) -> Result<Map<String, Value>, Problem> {
     // What a page in a browser can send without asking first is never this type.
@@ -35,7 +38,15 @@ pub(crate) async fn read(request: Request, limit: usize) -> Result<Map<String, V
         }
         Problem::request(format!("the body cannot be read: {error}"))
     })?;
-    match serde_json::from_slice(&bytes) {
+    let size = bytes.len();
+    let parse = move || serde_json::from_slice(&bytes);
+    let parsed = match size > LARGE {
+        true => tokio::task::spawn_blocking(parse)
+            .await
+            .map_err(|error| Problem::internal(format!("the work on a request ended: {error}")))?,
+        false => parse(),
+    };
+    match parsed {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(Problem::request("the body is JSON but no object: send {…}")),
         Err(error) => Err(Problem::request(format!("the body is not valid JSON: {error}"))),

@@ -120,11 +120,20 @@ impl Prompts {
         }
     }
 
+    /// Whether one of them is a text of nothing.
+    pub fn has_empty_text(&self) -> bool {
+        match &self.given {
+            Given::Text(text) => text.is_empty(),
+            Given::Texts(texts) => texts.iter().any(String::is_empty),
+            Given::Tokens(_) | Given::ManyTokens(_) => false,
+        }
+    }
+
     /// The tokens of each, and what stands before its answers.
     ///
     /// # Errors
     ///
-    /// An empty text, or a token out of range.
+    /// One without tokens, as an empty text is where the tokenizer puts none in front, or a token out of range.
     pub fn tokens(
         self,
         model: &Model,
@@ -132,11 +141,11 @@ impl Prompts {
     ) -> Result<(Vec<Vec<u32>>, Vec<String>), Problem> {
         let Self { field, given } = self;
         let failed = |error: text::Error| Problem::field(field, error.to_string());
-        let encode = |text: &String| {
-            if text.is_empty() {
-                return Err(Problem::field(field, "is empty: give at least one character"));
+        let encode = |text: &String| match model.tokenizer.encode(text, true).map_err(failed)? {
+            tokens if tokens.is_empty() => {
+                Err(Problem::field(field, "is empty: give at least one character"))
             }
-            model.tokenizer.encode(text, true).map_err(failed)
+            tokens => Ok(tokens),
         };
         let head = |text: String| if echo { text } else { String::new() };
         let of_texts = |texts: Vec<String>| {
@@ -146,6 +155,12 @@ impl Prompts {
         let of_tokens = |many: Vec<Vec<u32>>| {
             let head = |tokens: &Vec<u32>| {
                 check(model, field, tokens)?;
+                if tokens.is_empty() {
+                    return Err(Problem::field(
+                        field,
+                        "has an empty list: give at least one token",
+                    ));
+                }
                 let text = echo.then(|| model.tokenizer.decode(tokens).map_err(failed));
                 text.transpose().map(Option::unwrap_or_default)
             };

@@ -85,6 +85,9 @@ pub(crate) async fn answer(
         return Err(Problem::field("dimensions", message));
     }
     fields.finish()?;
+    if input.has_empty_text() {
+        return Err(Problem::field("input", "is empty: give at least one character"));
+    }
     if let Some(why) = &model.options.no_embeddings {
         let message = format!("{} makes no embeddings: {why}", model.name());
         return Err(Problem::field("model", message));
@@ -94,6 +97,7 @@ pub(crate) async fn answer(
     shared.check_open()?;
     let at_once = AT_ONCE.min(model.options.most_requests);
     let mut places = Some(model.places(input.count().min(at_once))?);
+    let _turns = model.takes_turns();
     let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
     // What is found in its turn only would make all before it for nothing.
     for input in &inputs {
@@ -111,17 +115,21 @@ pub(crate) async fn answer(
         vectors.extend(embed(&model, &rest[..places.num_permits()], width, places).await?);
     }
     trace::read(&Span::current(), count);
-    let data = vectors.iter().enumerate().map(|(index, vector)| {
-        let embedding = encoding.of(vector);
-        Embedding { object: "embedding", index, embedding }
-    });
-    let answer = Embeddings {
-        object: "list",
-        data: data.collect(),
-        model: model.name(),
-        usage: json!({"prompt_tokens": count, "total_tokens": count}),
+    // Beside the thread that serves: there may be a million numbers.
+    let write = move |model: &Model| {
+        let data = vectors.iter().enumerate().map(|(index, vector)| {
+            let embedding = encoding.of(vector);
+            Embedding { object: "embedding", index, embedding }
+        });
+        let answer = Embeddings {
+            object: "list",
+            data: data.collect(),
+            model: model.name(),
+            usage: json!({"prompt_tokens": count, "total_tokens": count}),
+        };
+        Ok(body::json(StatusCode::OK, &answer))
     };
-    Ok(body::json(StatusCode::OK, &answer))
+    blocking(&model, write).await
 }
 
 /// The vector of each of `inputs`, its first `width` numbers; they run together in as many `places`.
@@ -143,7 +151,7 @@ async fn embed(
     let mut left = inputs.len();
     let stopped = || Problem::internal("the model stopped before there was an embedding");
     while left > 0 {
-        match events.recv().await {
+        match events.next().await {
             Some((index, Event::Ended { ended, .. })) => {
                 let mut vector = ended.vector.ok_or_else(stopped)?;
                 vector.truncate(width);

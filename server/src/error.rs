@@ -1,4 +1,4 @@
-//! What went wrong, in the form that OpenAI's clients read.
+//! What went wrong: with a server, and with a request, in the form that OpenAI's clients read.
 
 use std::time::Duration;
 
@@ -9,9 +9,27 @@ use serde_json::{Value, json};
 
 use crate::limits::whole_seconds;
 
+/// Why there is no server as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is none to answer.
+    #[error("there is no model to serve")]
+    NoModel,
+    /// Requests could not name one of them.
+    #[error("two models are called {0:?}: give one another name")]
+    SameName(String),
+    /// No request can bring this key.
+    #[error("line {line}: a key has letters, digits and signs of ASCII alone")]
+    Key {
+        /// Where it stands, counted from 1.
+        line: usize,
+    },
+}
+
 /// An answer that says what is wrong: `{"error": {"message", "type", "param", "code"}}`.
 #[derive(Debug, Clone)]
-pub struct Problem {
+pub(crate) struct Problem {
     status: StatusCode,
     kind: &'static str,
     message: String,

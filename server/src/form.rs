@@ -205,7 +205,7 @@ impl Forms {
     pub fn start(
         &self,
         form: &Form,
-        tokenizer: &Arc<Tokenizer>,
+        tokenizer: &Tokenizer,
         vocab_size: usize,
         eos: &[u32],
     ) -> Result<Matcher, Problem> {
@@ -296,18 +296,15 @@ fn digest(schema: &Value) -> [u8; 32] {
     Sha256::digest(schema.to_string()).into()
 }
 
-fn factory(
-    tokenizer: &Arc<Tokenizer>,
-    vocab_size: usize,
-    eos: &[u32],
-) -> anyhow::Result<ParserFactory> {
+fn factory(tokenizer: &Tokenizer, vocab_size: usize, eos: &[u32]) -> anyhow::Result<ParserFactory> {
+    let eos: Vec<_> = eos.iter().copied().filter(|&id| (id as usize) < vocab_size).collect();
     let Some(&end) = eos.first() else { anyhow::bail!("no token of it ends an answer") };
     let json = serde_json::from_str(&tokenizer.to_json()?)?;
     let mut tokens = llguidance::token_bytes_from_tokenizer_json(&json)?;
     // Some models lack the last ones, as Gemma 3's smallest do that of images: those are never chosen.
     tokens.resize(vocab_size, Vec::new());
     let trie = TokTrie::from(&TokRxInfo::new(vocab_size as u32, end), &tokens);
-    let (tokenizer, trie) = (tokenizer.clone(), trie.with_eos_tokens(eos));
+    let (tokenizer, trie) = (tokenizer.clone(), trie.with_eos_tokens(&eos));
     let words: TokEnv = Arc::new(Words { tokenizer, trie });
     let mut factory = ParserFactory::new_simple(&words)?;
     factory.quiet();
@@ -317,7 +314,7 @@ fn factory(
 
 /// Tells in which tokens the model knows a text that it is forced to write.
 struct Words {
-    tokenizer: Arc<Tokenizer>,
+    tokenizer: Tokenizer,
     trie: TokTrie,
 }
 

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use crate::Problem;
+use crate::{Error, Problem};
 
 /// Keys of which a request has to bring one (beside another, if need be), as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 ///
@@ -38,19 +38,17 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// One has other characters than ASCII's, with which no request can bring it.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// [`Error::Key`]: one has other characters than ASCII's, with which no request can bring it.
+    pub fn parse(text: &str) -> Result<Self, Error> {
         // Editors of some systems begin a file with a mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut digests = Vec::new();
-        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+        for (at, line) in (1..).zip(text.lines().map(str::trim)) {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
             if !line.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-                return Err(format!(
-                    "line {number}: a key has letters, digits and signs of ASCII alone"
-                ));
+                return Err(Error::Key { line: at });
             }
             digests.push(Sha256::digest(line).into());
         }
@@ -168,7 +166,7 @@ mod tests {
         assert!(keys.admit(&headers(&["Bearer alpha"])).is_ok());
         for key in ["schlüssel", "a\tb", "a\u{7f}"] {
             let error = Keys::parse(&format!("# Schlüssel\nalpha\n{key}\n")).unwrap_err();
-            assert!(error.starts_with("line 3: "), "{key}: {error}");
+            assert_eq!(error, Error::Key { line: 3 }, "{key}");
         }
     }
 }

@@ -53,10 +53,12 @@ mod tls;
 
 pub use axum::Router;
 pub use axum::http::HeaderMap;
-pub use error::Problem;
+pub use error::Error;
 pub use hosts::Hosts;
 pub use keys::Keys;
 pub use limits::Limits;
 pub use model::{Model, ModelOptions};
 pub use server::{Server, ServerOptions};
 pub use tls::Certificate;
+
+pub(crate) use error::Problem;

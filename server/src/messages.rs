@@ -163,21 +163,27 @@ impl Message {
             FinishReason::Length | FinishReason::Context => "max_tokens",
             _ if self.blocks.iter().any(|block| block["type"] == "tool_use") => "tool_use",
             FinishReason::Stop if end.stop.is_some() => "stop_sequence",
-            FinishReason::Eos | FinishReason::Stop => "end_turn",
+            FinishReason::Eos | FinishReason::Stop | FinishReason::Interrupted => "end_turn",
         }
     }
 
-    fn close(&mut self, events: &mut Vec<String>) {
+    /// Ends a block, and returns whether it is whole: what has been cut off, or is no JSON, is no object.
+    fn close(&mut self, events: &mut Vec<String>) -> bool {
         if !std::mem::take(&mut self.is_open) {
-            return;
+            return true;
         }
         let index = self.blocks.len() - 1;
         let arguments = std::mem::take(&mut self.arguments);
-        // What has been cut off is no object.
-        if let Ok(input @ Value::Object(_)) = serde_json::from_str(&arguments) {
-            self.blocks[index]["input"] = input;
-        }
+        let is_call = self.blocks[index]["type"] == "tool_use";
+        let whole = match serde_json::from_str(&arguments) {
+            Ok(input @ Value::Object(_)) => {
+                self.blocks[index]["input"] = input;
+                true
+            }
+            _ => !is_call,
+        };
         events.push(event(&json!({"type": "content_block_stop", "index": index})));
+        whole
     }
 
     fn open(&mut self, block: Value, events: &mut Vec<String>) {
@@ -254,8 +260,14 @@ impl Shape for Message {
         let cut = end.cuts_call(self.reply.as_ref());
         let parts = self.reply.take().map(Reply::finish).unwrap_or_default();
         let mut events = self.tell(parts);
-        self.close(&mut events);
-        let reason = if cut { "stop_sequence" } else { self.reason(end) };
+        let whole = self.close(&mut events);
+        let full = matches!(end.reason, FinishReason::Length | FinishReason::Context);
+        let cut = cut || !whole && !full;
+        let reason = match &end.stop {
+            Some(_) if cut => "stop_sequence",
+            None if cut => "end_turn",
+            _ => self.reason(end),
+        };
         self.ended = Some((reason, end.stop.clone()));
         if cut {
             // Nobody is to make it.

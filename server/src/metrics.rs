@@ -57,6 +57,7 @@ pub(crate) struct Numbers {
     pub cancelled: u64,
     pub failed: u64,
     pub step_failures: u64,
+    pub sent_away: u64,
 }
 
 impl Numbers {
@@ -74,11 +75,12 @@ impl Numbers {
             cancelled: 0,
             failed: 0,
             step_failures: 0,
+            sent_away: 0,
         }
     }
 
-    /// A request has its answer.
-    pub fn ended(&mut self, ended: &Ended) {
+    /// A request has its answer, so long behind its arrival.
+    pub fn ended(&mut self, ended: &Ended, whole: Duration) {
         match ended.reason {
             FinishReason::Length | FinishReason::Context if ended.vector.is_none() => {
                 self.full += 1
@@ -88,7 +90,7 @@ impl Numbers {
         if ended.timings.first_token.is_none() {
             self.prompt_tokens += ended.timings.prompt_tokens as u64;
         }
-        self.whole.observe(ended.timings.total);
+        self.whole.observe(whole);
         self.waited.observe(ended.timings.waited);
     }
 }
@@ -184,6 +186,8 @@ pub(crate) fn text(models: &[(&str, Numbers)], refused: [(&str, u64); 2]) -> Str
     page.counter("iree_llm_requests_failed_total", "Requests that began and failed", |it| {
         it.failed
     });
+    let full = "Requests for which the queue had no place";
+    page.counter("iree_llm_requests_queue_full_total", full, |it| it.sent_away);
     let name = "iree_llm_requests_limited_total";
     page.head(name, "counter", "Requests beyond what their key may ask for");
     for (limit, count) in refused {

@@ -1,5 +1,7 @@
 //! A model that answers requests.
 
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,10 +16,13 @@ use xla_session::{Batcher, Pooling};
 use crate::Problem;
 use crate::form::Forms;
 use crate::metrics::Numbers;
-use crate::worker::{Asked, Command, Event, Submission, Worker};
+use crate::worker::{Asked, Command, Events, Submission, Worker};
 
 /// A step that takes longer than this is none that comes to an end.
 const STALLED: Duration = Duration::from_secs(120);
+
+/// Most that a step may take behind which a model ends.
+pub(crate) const LAST_STEP: Duration = Duration::from_secs(10);
 
 /// What a model is called, and how much it takes on.
 #[derive(Debug, Clone)]
@@ -56,10 +61,11 @@ impl ModelOptions {
     }
 }
 
-/// A model and the thread that steps it, which ends when this is dropped.
+/// A model and the thread that steps it, which ends when this is dropped, behind the step that runs. One that takes
+/// longer than ten seconds, as on a GPU that is lost, is not waited for.
 pub struct Model {
     pub(crate) options: ModelOptions,
-    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) tokenizer: Tokenizer,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) forms: Forms,
     pub(crate) vocab_size: usize,
@@ -72,6 +78,10 @@ pub struct Model {
     /// When it was started, in seconds since 1970.
     pub(crate) created: u64,
     places: Arc<Semaphore>,
+    /// Requests for which there was none.
+    sent_away: AtomicU64,
+    /// Shared with every request that takes places in turns.
+    turns: Arc<()>,
     shared: Arc<Shared>,
     /// Taken away when it is to end.
     inbox: Option<Sender<Command>>,
@@ -119,7 +129,6 @@ impl Model {
         let config = engine.model().config();
         let (vocab_size, width) = (config.vocab_size, config.hidden_size);
         let max_context = config.longest_context;
-        let tokenizer = Arc::new(tokenizer);
         let numbers = Numbers::new(batcher.statistics());
         let shared = Arc::new(Shared {
             busy: Mutex::new(None),
@@ -133,6 +142,8 @@ impl Model {
             .spawn(move || Worker::new(batcher, &words, &told).run(&commands))?;
         Ok(Self {
             places: Arc::new(Semaphore::new(options.most_requests)),
+            sent_away: AtomicU64::new(0),
+            turns: Arc::default(),
             options,
             tokenizer,
             template,
@@ -180,10 +191,17 @@ impl Model {
     /// Whether no request runs or waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.places.available_permits() == self.options.most_requests
+            && Arc::strong_count(&self.turns) == 1
+    }
+
+    /// Held by a request that takes places in turns, which has none between two of them.
+    pub(crate) fn takes_turns(&self) -> Arc<()> {
+        self.turns.clone()
     }
 
     pub(crate) fn numbers(&self) -> Numbers {
-        *self.shared.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+        let numbers = *self.shared.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        Numbers { sent_away: self.sent_away.load(Ordering::Relaxed), ..numbers }
     }
 
     /// Places for `count` requests.
@@ -201,7 +219,10 @@ impl Model {
             return Err(Problem::request(message));
         }
         let places = self.places.clone().try_acquire_many_owned(count as u32);
-        places.map_err(|_| Problem::queue_full(most))
+        places.map_err(|_| {
+            self.sent_away.fetch_add(1, Ordering::Relaxed);
+            Problem::queue_full(most)
+        })
     }
 
     /// A place when there is one, and of the places that are free then as many as make `most`. Nobody is refused one
@@ -244,26 +265,31 @@ impl Model {
         Ok(context + 1 - needed)
     }
 
-    /// Lets `requests`, which came at `arrived`, wait for their turn. Each event says by its number which of them it is
-    /// of.
+    /// Lets `requests`, which came at `arrived`, wait for their turn.
     ///
     /// # Errors
     ///
-    /// What is wrong with one of them, and then none runs.
+    /// What is wrong with one of them, and then none runs; or their time was up before that was known.
     pub(crate) async fn submit(
         &self,
         requests: Vec<Asked>,
         places: OwnedSemaphorePermit,
         arrived: Instant,
-    ) -> Result<mpsc::UnboundedReceiver<(usize, Event)>, Problem> {
+    ) -> Result<Events, Problem> {
         let (events, receiver) = mpsc::unbounded_channel();
         let (accepted, answer) = oneshot::channel();
+        let timeout = requests.iter().filter_map(|it| it.timeout).min();
+        let deadline = timeout.and_then(|it| arrived.checked_add(it)).map(Into::into);
         let submission = Submission { requests, places, events, accepted, arrived };
         let gone = || Problem::internal(format!("the model {} has stopped", self.name()));
         let inbox = self.inbox.as_ref().ok_or_else(gone)?;
         inbox.send(Command::Submit(submission)).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())??;
-        Ok(receiver)
+        let answer = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, answer).await,
+            None => Ok(answer.await),
+        };
+        answer.map_err(|_| Problem::too_late())?.map_err(|_| gone())??;
+        Ok(Events { receiver, deadline })
     }
 
     /// Ends all requests where they are.
@@ -277,12 +303,28 @@ impl Model {
     }
 }
 
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Model {
     fn drop(&mut self) {
         self.inbox = None;
-        if let Some(thread) = self.thread.take() {
-            // Its panic was reported when it happened.
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        let deadline = Instant::now() + LAST_STEP;
+        while !thread.is_finished() {
+            if Instant::now() >= deadline {
+                tracing::error!(
+                    "the model {} is left at a step that does not end",
+                    self.options.name
+                );
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        // Its panic was reported when it happened.
+        let _ = thread.join();
     }
 }

@@ -443,9 +443,11 @@ impl Output {
     /// Keeps it for those that go on from it.
     fn keep(&mut self, response: &Value) {
         let Some((shared, mut messages)) = self.kept.take() else { return };
-        for item in &self.items {
-            // What we have written ourselves. A call that was cut off is nothing that a template takes, and is left
-            // out of what follows.
+        let is_cut =
+            |item: &Value| item["type"] == "function_call" && item["status"] == "incomplete";
+        for item in self.items.iter().filter(|item| !is_cut(item)) {
+            // What we have written ourselves. A call that is no JSON is nothing that a template takes, and is left out
+            // of what follows, as one is that was cut off.
             let _ = add_item("output", item, &mut messages);
         }
         shared.responses.keep(&self.id, &messages, response);

@@ -191,7 +191,7 @@ impl Settings {
         let message = match () {
             () if self.n != 1 => "is of one answer: `n` must be 1",
             () if !self.stream => "goes with `stream`: true alone: what there is is not said again",
-            () if !self.options.is_greedy() && !self.seeded => {
+            () if self.options.temperature != 0.0 && !self.seeded => {
                 "goes with the `seed` that the answer was begun with"
             }
             () => return Ok(ids),
@@ -242,15 +242,16 @@ impl Settings {
                 let message = "and `tools` contradict each other: calls have an end";
                 return Err(Problem::field("ignore_eos", message));
             }
-            let matcher = match start(&form) {
-                Err(_) if tools.loosen(forms, style, |form| start(form).is_ok()) => tools
-                    .form(model, style, (thinks, response), text)
-                    .as_ref()
-                    .map(start)
-                    .transpose()?,
-                other => Some(other?),
-            };
-            Ok((self, matcher))
+            let mut matcher = start(&form).map(Some);
+            // First those that cannot be kept to alone, then all.
+            for _ in 0..2 {
+                if matcher.is_ok() || !tools.loosen(forms, style, |form| start(form).is_ok()) {
+                    break;
+                }
+                let form = tools.form(model, style, (thinks, response), text.clone());
+                matcher = form.as_ref().map(start).transpose();
+            }
+            Ok((self, matcher?))
         })
         .await
     }

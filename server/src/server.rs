@@ -1,7 +1,7 @@
 //! All endpoints together, and how they begin and end.
 
 use std::collections::HashSet;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -17,16 +17,18 @@ use axum::routing::{MethodRouter, get, post};
 use axum::serve::{Listener, ListenerExt};
 use axum::{Router, serve};
 use serde_json::json;
-use tokio::net::TcpListener;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tracing::{Instrument as _, Span};
 
 use crate::fields::Fields;
 use crate::limits::{self, Limiter};
+use crate::model::LAST_STEP;
 use crate::outcome::Line;
 use crate::responses::Store;
 use crate::{
-    Certificate, Hosts, Keys, Limits, Model, Problem, body, chat, completions, embeddings,
+    Certificate, Error, Hosts, Keys, Limits, Model, Problem, body, chat, completions, embeddings,
     messages, metrics, models, openapi, page, responses, tokens, trace,
 };
 
@@ -37,8 +39,8 @@ const OPEN: [&str; 2] = ["/health", "/ready"];
 const METRICS: &str = "/metrics";
 /// Where the responses are that are kept.
 const RESPONSE: &str = "/v1/responses/";
-/// Most that a step may take in which answers are cut off.
-const LAST_STEP: Duration = Duration::from_secs(10);
+/// A connection on which nothing has come for so long is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(60);
 /// How long connections have to take their last bytes at least.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
@@ -86,6 +88,13 @@ impl Default for ServerOptions {
 /// Models that answer requests by HTTP.
 pub struct Server {
     shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { models, options, .. } = &*self.shared;
+        f.debug_struct("Server").field("models", models).field("options", options).finish()
+    }
 }
 
 /// What every request sees.
@@ -153,14 +162,14 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// There are none, or two with one name.
-    pub fn new(models: Vec<Model>, options: ServerOptions) -> Result<Self, String> {
+    /// [`NoModel`](Error::NoModel), or [`SameName`](Error::SameName) of two.
+    pub fn new(models: Vec<Model>, options: ServerOptions) -> Result<Self, Error> {
         let mut names = HashSet::new();
         if let Some(model) = models.iter().find(|model| !names.insert(model.name())) {
-            return Err(format!("two models are called {:?}: give one another name", model.name()));
+            return Err(Error::SameName(model.name().to_owned()));
         }
         if models.is_empty() {
-            return Err("there is no model to serve".into());
+            return Err(Error::NoModel);
         }
         let models = models.into_iter().map(Arc::new).collect();
         let limiter = Limiter::new(options.limits);
@@ -217,8 +226,7 @@ impl Server {
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        // Small pieces go out as they come. A socket without that is only slower.
-        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        let listener = listener.tap_io(|stream| tune(stream));
         self.serve_on(listener, stop).await
     }
 
@@ -234,7 +242,7 @@ impl Server {
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let listener = certificate.secure(listener);
-        let listener = listener.tap_io(|stream| drop(stream.get_ref().0.set_nodelay(true)));
+        let listener = listener.tap_io(|stream| tune(stream.get_ref().0));
         self.serve_on(listener, stop).await
     }
 
@@ -297,6 +305,13 @@ impl Server {
             }
         }
     }
+}
+
+/// Has small pieces go out as they come, and a connection end whose other side has vanished: a laptop that sleeps, an
+/// address that a router has forgotten. A socket without that is only slower, and stays.
+fn tune(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE));
 }
 
 /// What is where. [`openapi`] describes it.

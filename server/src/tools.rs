@@ -143,7 +143,10 @@ impl Tools {
 
     /// The schemas of their arguments, as the request says them, by name.
     pub fn schemas(&self) -> Arc<[(String, Value)]> {
-        let of = |tool: &Tool| (tool.name.clone(), tool.value["function"]["parameters"].clone());
+        let of = |tool: &Tool| {
+            let parameters = &tool.value["function"]["parameters"];
+            (tool.name.clone(), argument::without_reference(parameters))
+        };
         self.callable().iter().map(of).collect()
     }
 
@@ -198,6 +201,7 @@ impl Tool {
             || json!({"type": "object", "properties": {}, "additionalProperties": false}),
             Value::Object,
         );
+        parameters = argument::without_reference(&parameters);
         if parameters["type"].is_null() {
             parameters["type"] = "object".into();
         }

@@ -37,6 +37,23 @@ pub(crate) struct Asked {
     pub timeout: Option<Duration>,
 }
 
+/// What comes of requests, each event with the number of the one that it is of.
+pub(crate) struct Events {
+    pub receiver: mpsc::UnboundedReceiver<(usize, Event)>,
+    /// When nobody waits any more, whatever step runs then.
+    pub deadline: Option<tokio::time::Instant>,
+}
+
+impl Events {
+    /// The next one; none where the model has stopped.
+    pub async fn next(&mut self) -> Option<(usize, Event)> {
+        let next = self.receiver.recv();
+        let Some(deadline) = self.deadline else { return next.await };
+        let late = |_| Some((0, Event::Failed(Problem::too_late())));
+        tokio::time::timeout_at(deadline, next).await.unwrap_or_else(late)
+    }
+}
+
 /// Requests that belong together: all are taken, or none is.
 pub(crate) struct Submission {
     pub requests: Vec<Asked>,
@@ -62,12 +79,13 @@ pub(crate) enum Event {
     Failed(Problem),
 }
 
-struct Job<'a> {
+struct Job {
     index: usize,
     events: mpsc::UnboundedSender<(usize, Event)>,
-    stream: TextStream<'a>,
+    stream: TextStream,
     /// Of its arrival, or of its last token.
     clock: Instant,
+    arrived: Instant,
     /// Which step made its last token.
     step: Option<u64>,
     prompt_tokens: u64,
@@ -80,7 +98,7 @@ struct Job<'a> {
     _place: OwnedSemaphorePermit,
 }
 
-impl Job<'_> {
+impl Job {
     /// Whoever is not there any more has no use for it.
     fn send(&self, event: Event) {
         let _ = self.events.send((self.index, event));
@@ -91,7 +109,7 @@ pub(crate) struct Worker<'a> {
     batcher: Batcher,
     tokenizer: &'a Tokenizer,
     shared: &'a Shared,
-    jobs: HashMap<RequestId, Job<'a>>,
+    jobs: HashMap<RequestId, Job>,
     numbers: Numbers,
     steps: u64,
     /// Steps that have failed since the last one that did not.
@@ -128,8 +146,11 @@ impl<'a> Worker<'a> {
                 }
             }
             self.drop_abandoned();
-            self.publish(Some(Instant::now()));
-            self.step();
+            // A step of nothing says nothing of the device.
+            if !self.jobs.is_empty() {
+                self.publish(Some(Instant::now()));
+                self.step();
+            }
         }
     }
 
@@ -180,6 +201,7 @@ impl<'a> Worker<'a> {
                         events: events.clone(),
                         stream,
                         clock: arrived,
+                        arrived,
                         step: None,
                         prompt_tokens,
                         failure: None,
@@ -212,11 +234,11 @@ impl<'a> Worker<'a> {
         let now = Instant::now();
         jobs.retain(|id, job| {
             let late = job.deadline.is_some_and(|deadline| deadline <= now);
-            if job.events.is_closed() {
-                numbers.cancelled += 1;
-            } else if late {
+            if late {
                 numbers.failed += 1;
                 job.send(Event::Failed(Problem::too_late()));
+            } else if job.events.is_closed() {
+                numbers.cancelled += 1;
             } else {
                 return true;
             }
@@ -231,6 +253,19 @@ impl<'a> Worker<'a> {
             self.numbers.failed += 1;
             job.send(Event::Failed(problem.clone()));
         }
+    }
+
+    /// Ends all that belong to a request that has failed, of which nobody waits for `events` any more.
+    fn end_siblings(&mut self, events: &mpsc::UnboundedSender<(usize, Event)>) {
+        let Self { batcher, jobs, numbers, .. } = self;
+        jobs.retain(|id, job| {
+            let is_sibling = job.events.same_channel(events);
+            if is_sibling {
+                batcher.cancel(*id);
+                numbers.failed += 1;
+            }
+            !is_sibling
+        });
     }
 
     fn step(&mut self) {
@@ -265,7 +300,8 @@ impl<'a> Worker<'a> {
         });
         match ended {
             Ok(ended) => {
-                if std::mem::take(&mut self.failures) > 0 {
+                let has_run = self.batcher.statistics().steps > self.numbers.batcher.steps;
+                if has_run && std::mem::take(&mut self.failures) > 0 {
                     self.shared.set_gave_up(None);
                 }
                 for (request, ended) in ended {
@@ -278,6 +314,7 @@ impl<'a> Worker<'a> {
                 if let Some(job) = self.jobs.remove(&request) {
                     self.numbers.failed += 1;
                     job.send(Event::Failed(Problem::internal(source.to_string())));
+                    self.end_siblings(&job.events);
                 }
             }
             Err(error) => {
@@ -297,15 +334,18 @@ impl<'a> Worker<'a> {
 
     fn end(&mut self, request: RequestId, ended: Ended) {
         let Some(job) = self.jobs.remove(&request) else { return };
-        let Job { index, events, stream, failure, unkept, _place, .. } = job;
+        let Job { index, events, stream, failure, unkept, arrived, _place, .. } = job;
         let event = match unkept.get() {
             Some(why) => {
                 self.numbers.failed += 1;
                 let message = format!("the form of the answer could not be kept to: {why}");
                 Event::Failed(Problem::internal(message))
             }
-            None => self.whole(stream, failure, ended),
+            None => self.whole(stream, failure, ended, arrived),
         };
+        if matches!(event, Event::Failed(_)) {
+            self.end_siblings(&events);
+        }
         // Whoever sees the end finds the numbers as they are then.
         self.publish(Some(Instant::now()));
         drop(_place);
@@ -315,9 +355,10 @@ impl<'a> Worker<'a> {
     /// The end of an answer.
     fn whole(
         &mut self,
-        stream: TextStream<'_>,
+        stream: TextStream,
         failure: Option<text::Error>,
         mut ended: Ended,
+        arrived: Instant,
     ) -> Event {
         let stop = stream.stopped_by().map(str::to_owned);
         if stop.is_some() {
@@ -325,7 +366,7 @@ impl<'a> Worker<'a> {
         }
         match failure.map_or_else(|| stream.finish(), Err) {
             Ok(text) => {
-                self.numbers.ended(&ended);
+                self.numbers.ended(&ended, arrived.elapsed());
                 Event::Ended { text, ended, stop }
             }
             Err(error) => {
@@ -337,10 +378,7 @@ impl<'a> Worker<'a> {
 }
 
 /// The tokens that the answer to `request` begins with, and the text that each made certain.
-fn begin(
-    request: &mut Request,
-    stream: &mut TextStream<'_>,
-) -> Result<Vec<(u32, String)>, Problem> {
+fn begin(request: &mut Request, stream: &mut TextStream) -> Result<Vec<(u32, String)>, Problem> {
     let mut begun = Vec::new();
     for &id in &request.answer {
         let (text, stopped) = stream.push(id).map_err(|it| Problem::internal(it.to_string()))?;

@@ -9,8 +9,8 @@ const LONGEST_CHARACTER: usize = 4;
 
 /// Decodes tokens as they come; a character that spans tokens appears with its last one.
 #[derive(Debug)]
-pub struct Detokenizer<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct Detokenizer {
+    tokenizer: Tokenizer,
     ids: Vec<u32>,
     /// Where decoding starts.
     start: usize,
@@ -24,8 +24,8 @@ pub struct Detokenizer<'a> {
     special: Vec<u32>,
 }
 
-impl<'a> Detokenizer<'a> {
-    pub(crate) fn new(tokenizer: &'a Tokenizer, prompt: &[u32]) -> Self {
+impl Detokenizer {
+    pub(crate) fn new(tokenizer: Tokenizer, prompt: &[u32]) -> Self {
         // Some decoders strip the first token's space: a few tokens of context keep it.
         let ids = prompt[prompt.len().saturating_sub(CONTEXT)..].to_vec();
         let shown = ids.len();

@@ -5,6 +5,10 @@
 //! stop string ([`StopStrings`]), both together ([`TextStream`]); a conversation as the text that
 //! the model was trained on ([`ChatTemplate`]), and which of its tokens a model has already seen
 //! ([`Transcript`]); what an answer is made of ([`Reply`]).
+//!
+//! Libraries below panic on some damaged files: such panics are errors here, and the first call puts a panic hook before
+//! the one that is there, which keeps them from being printed and passes all others on. A program that aborts where it
+//! panics (`panic = "abort"`) ends on such a file without a word.
 
 mod vocabulary;
 

@@ -7,15 +7,15 @@ use crate::{Detokenizer, Result, StopStrings};
 /// Text appears as soon as it is certain: not while it could be half a character or the beginning of
 /// a stop string.
 #[derive(Debug)]
-pub struct TextStream<'a> {
-    detokenizer: Detokenizer<'a>,
+pub struct TextStream {
+    detokenizer: Detokenizer,
     stops: StopStrings,
     stopped: bool,
 }
 
-impl<'a> TextStream<'a> {
+impl TextStream {
     /// The text of `detokenizer`, which ends before any of `stops`.
-    pub fn new(detokenizer: Detokenizer<'a>, stops: StopStrings) -> Self {
+    pub fn new(detokenizer: Detokenizer, stops: StopStrings) -> Self {
         Self { detokenizer, stops, stopped: false }
     }
 

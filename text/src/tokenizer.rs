@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use tokenizers::ModelWrapper;
 
@@ -10,14 +11,15 @@ use tokenizers::ModelWrapper;
 use crate::panics::catch;
 use crate::{Detokenizer, Error, Result, Vocabulary};
 
-/// A model's tokenizer.
+/// A model's tokenizer. Cloning gives another handle to the same one.
+#[derive(Clone)]
 pub struct Tokenizer {
-    tokenizer: tokenizers::Tokenizer,
+    tokenizer: Arc<tokenizers::Tokenizer>,
     /// What [`decode`](Self::decode) leaves out.
-    special: HashSet<u32>,
+    special: Arc<HashSet<u32>>,
     /// What a GGUF file says that every text begins with.
     beginning: Option<u32>,
-    path: PathBuf,
+    path: Arc<Path>,
 }
 
 impl fmt::Debug for Tokenizer {
@@ -85,17 +87,21 @@ impl Tokenizer {
         path: &Path,
         load: impl FnOnce() -> Result<tokenizers::Tokenizer, String>,
     ) -> Result<Self> {
-        let path = path.to_owned();
         match catch(load).and_then(|loaded| loaded) {
             Ok(tokenizer) => {
                 let added = tokenizer.get_added_tokens_decoder();
                 let special = added.into_iter().filter(|(_, token)| token.special);
-                let special = special.map(|(id, _)| id).collect();
-                Ok(Self { tokenizer, special, beginning: None, path })
+                let special = Arc::new(special.map(|(id, _)| id).collect());
+                Ok(Self {
+                    tokenizer: Arc::new(tokenizer),
+                    special,
+                    beginning: None,
+                    path: path.into(),
+                })
             }
             Err(e) => {
                 let message = format!("not a usable tokenizer: {e}");
-                Err(Error::Tokenizer { path, message })
+                Err(Error::Tokenizer { path: path.to_owned(), message })
             }
         }
     }
@@ -195,12 +201,12 @@ impl Tokenizer {
     }
 
     /// Decodes what follows `prompt` token by token.
-    pub fn detokenizer<'a>(&'a self, prompt: &[u32]) -> Detokenizer<'a> {
-        Detokenizer::new(self, prompt)
+    pub fn detokenizer(&self, prompt: &[u32]) -> Detokenizer {
+        Detokenizer::new(self.clone(), prompt)
     }
 
     fn error(&self, message: String) -> Error {
-        Error::Tokenizer { path: self.path.clone(), message }
+        Error::Tokenizer { path: self.path.to_path_buf(), message }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod answer;
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::{Error, InferenceSession, Result};
 const PIECE: usize = 256;
 
 /// When to stop and how to choose tokens.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct GenerateOptions {
     /// Most tokens to generate.
     pub max_tokens: usize,
@@ -29,8 +30,23 @@ pub struct GenerateOptions {
     /// What the session's context holds before the prompt; a sampler's repeat penalty and drafters look
     /// at it, and a sampler draws by how long it is: a second turn without it meets the chance of the first.
     pub preceding: Vec<u32>,
-    /// Asked between pieces of a long prompt: `true` ends the generation there, without a token.
-    pub interrupted: Option<fn() -> bool>,
+    /// Asked between pieces of a long prompt: `true` ends the generation there, without a token. Between tokens the
+    /// callback is asked.
+    pub interrupted: Option<Box<dyn FnMut() -> bool + Send>>,
+}
+
+impl fmt::Debug for GenerateOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { max_tokens, eos, sampler, speculation, preceding, interrupted } = self;
+        f.debug_struct("GenerateOptions")
+            .field("max_tokens", max_tokens)
+            .field("eos", eos)
+            .field("sampler", sampler)
+            .field("speculation", speculation)
+            .field("preceding", preceding)
+            .field("interrupted", &interrupted.as_ref().map(|_| ".."))
+            .finish()
+    }
 }
 
 /// Why generation ended.
@@ -44,6 +60,8 @@ pub enum FinishReason {
     Length,
     /// The context is full.
     Context,
+    /// [`GenerateOptions::interrupted`] said so, before there was a token.
+    Interrupted,
 }
 
 impl FinishReason {
@@ -54,6 +72,7 @@ impl FinishReason {
             Self::Stop => "stop",
             Self::Length => "length",
             Self::Context => "context",
+            Self::Interrupted => "interrupted",
         }
     }
 }
@@ -132,10 +151,11 @@ pub fn generate(
         }
         session.prefill(now)?;
         rest = later;
-        if options.interrupted.is_some_and(|interrupted| interrupted()) {
+        if options.interrupted.as_mut().is_some_and(|interrupted| interrupted()) {
             timings.prefill = start.elapsed();
             let (tokens, drafts) = (Vec::new(), DraftCounts::default());
-            return Ok(Generation { tokens, finish_reason: FinishReason::Stop, timings, drafts });
+            let finish_reason = FinishReason::Interrupted;
+            return Ok(Generation { tokens, finish_reason, timings, drafts });
         }
     };
     timings.prefill = start.elapsed();
@@ -287,12 +307,12 @@ mod tests {
         let mut session = Counter::new(2000);
         let mut options = GenerateOptions {
             max_tokens: 5,
-            interrupted: Some(|| true),
+            interrupted: Some(Box::new(|| true)),
             ..GenerateOptions::default()
         };
         let go_on = |_| ControlFlow::Continue(());
         let generation = generate(&mut session, &[7; 1000], &mut options, go_on).unwrap();
-        assert_eq!(generation.finish_reason, FinishReason::Stop);
+        assert_eq!(generation.finish_reason, FinishReason::Interrupted);
         assert!(generation.tokens.is_empty());
         assert_eq!(session.position(), PIECE);
     }

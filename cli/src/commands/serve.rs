@@ -260,7 +260,7 @@ impl Args {
                     std::process::exit(code.into());
                 }
             };
-            let server = Server::new(models, options).map_err(anyhow::Error::msg)?;
+            let server = Server::new(models, options)?;
             if place.is_open() {
                 if keys.is_empty() {
                     progress.say(&format!(

@@ -55,17 +55,17 @@ pub struct Defaults<'a> {
 }
 
 /// What a line asks for.
-pub struct Asked<'a> {
+pub struct Asked {
     /// It.
     pub request: Request,
     /// The text of its answer.
-    pub stream: TextStream<'a>,
+    pub stream: TextStream,
     /// How that is written, where that is more than text.
     pub writing: Writing,
 }
 
 /// The id of `line`, its number if it names none, and what it asks for, or what is wrong with it.
-pub fn read<'a>(line: &Line, defaults: &Defaults<'a>) -> (Value, Result<Asked<'a>>) {
+pub fn read(line: &Line, defaults: &Defaults<'_>) -> (Value, Result<Asked>) {
     let number = || Value::from(line.number);
     match serde_json::from_slice(&line.text) {
         Ok(Value::Object(mut object)) => {
@@ -82,7 +82,7 @@ pub fn read<'a>(line: &Line, defaults: &Defaults<'a>) -> (Value, Result<Asked<'a
 }
 
 impl Fields {
-    fn request<'a>(self, defaults: &Defaults<'a>) -> Result<Asked<'a>> {
+    fn request(self, defaults: &Defaults<'_>) -> Result<Asked> {
         let (prompt, writing) = self.tokens(defaults)?;
         let stops = match self.stop {
             None => defaults.stop.clone(),

@@ -59,11 +59,11 @@ impl Summary {
 }
 
 /// A prompt whose answer comes.
-struct Flight<'a> {
+struct Flight {
     id: Value,
     line: usize,
     bytes: usize,
-    stream: TextStream<'a>,
+    stream: TextStream,
     writing: Writing,
     text: String,
     /// The tokenizer's.
@@ -87,7 +87,7 @@ pub struct Prompts<'a> {
     output: Output<'a>,
     progress: &'a Progress,
     bar: ProgressBar,
-    flights: HashMap<RequestId, Flight<'a>>,
+    flights: HashMap<RequestId, Flight>,
     summary: Summary,
     start: Instant,
 }
@@ -198,7 +198,7 @@ impl<'a> Prompts<'a> {
         Ok(())
     }
 
-    fn end(&mut self, flight: Flight<'_>, ended: Ended) -> Result<()> {
+    fn end(&mut self, flight: Flight, ended: Ended) -> Result<()> {
         let Flight { id, line, stream, writing, mut text, failure, .. } = flight;
         match failure.map_or_else(|| stream.finish(), Err) {
             Ok(rest) => text += &rest,

@@ -16,11 +16,11 @@ fn what_is_wrong_is_said_in_the_form_of_the_api() {
         (json!({"prompt": "a", "suffix": "b"}), "suffix", "not supported"),
         (json!({"prompt": "a", "best_of": 2}), "best_of", "not supported"),
         (json!({"max_tokens": 5}), "prompt", "is missing"),
-        (json!({"prompt": ""}), "prompt", "is empty"),
         (json!({"prompt": []}), "prompt", "0 prompts"),
         (json!({"prompt": 7}), "prompt", "must be a string"),
         (json!({"prompt": [1, -2]}), "prompt", "must be a string"),
         (json!({"prompt": [0, 99999]}), "prompt", "99999 is outside"),
+        (json!({"prompt": [[0], []]}), "prompt", "has an empty list"),
         (json!({"prompt": "a", "max_tokens": "5"}), "max_tokens", "invalid type"),
         (json!({"prompt": "a", "max_tokens": -1}), "max_tokens", "invalid value"),
         (json!({"prompt": "a", "temperature": -0.5}), "temperature", "between 0"),
@@ -44,6 +44,11 @@ fn what_is_wrong_is_said_in_the_form_of_the_api() {
         let message = error["message"].as_str().unwrap();
         assert!(error["param"] == param && message.contains(part), "{body}: {error}");
     }
+    let empty = server.post("/v1/embeddings", &json!({"input": ["a", ""]})).error(400);
+    assert_eq!(empty["param"], "input", "{empty}");
+    // With a token in front that the tokenizer puts there.
+    let unprompted = server.complete(&json!({"prompt": "", "max_tokens": 1}));
+    assert_eq!(unprompted["usage"]["prompt_tokens"], 1);
     // As many texts as OpenAI takes, and one more.
     for (count, part) in [(2048, "99999 is outside"), (2049, "give 1 to 2048")] {
         let body = json!({"input": vec![[99_999]; count]});
@@ -287,6 +292,7 @@ fn a_full_queue_says_so_and_when_to_come_again() {
     assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
     let many = server.post("/v1/completions", &json!({"prompt": "a", "n": 3}));
     assert!(many.error(400)["message"].as_str().unwrap().contains("2 at most"));
+    assert_eq!(server.number("iree_llm_requests_queue_full_total", ""), 1.0);
     drop(first);
     drop(begin(second));
     server.is_empty();

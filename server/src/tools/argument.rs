@@ -2,13 +2,49 @@
 
 use serde_json::{Value, json};
 
-/// The texts of which an argument of the schema `property` is one, if it is; that is a part of the schema of all
-/// `parameters`.
+/// What an argument of the schema `property` is written as where it is one of a list that has texts: those as they are,
+/// and numbers, truth values and null as JSON. The schema is a part of that of all `parameters`.
 pub(super) fn listed(property: &Value, parameters: &Value) -> Option<Vec<String>> {
-    let values = values(resolved(property, parameters));
-    let texts: Option<Vec<_>> = values.iter().map(|it| it.as_str().map(str::to_owned)).collect();
-    texts.filter(|it| !it.is_empty())
+    let schema = resolved(property, parameters);
+    let mut listed = values(schema).to_vec();
+    if listed.is_empty() {
+        let several = ["anyOf", "oneOf"].iter().find_map(|key| schema[key].as_array());
+        for one in several.into_iter().flatten() {
+            let one = resolved(one, parameters);
+            match values(one) {
+                [] if one["type"] == "null" => listed.push(Value::Null),
+                [] => return None,
+                values => listed.extend_from_slice(values),
+            }
+        }
+    }
+    let is_list = listed.iter().any(Value::is_string)
+        && !listed.iter().any(|it| it.is_object() || it.is_array());
+    let written = |it: &Value| it.as_str().map_or_else(|| it.to_string(), str::to_owned);
+    is_list.then(|| listed.iter().map(written).collect())
 }
+
+/// The rule of call number `at` of a tool that cannot be kept to: `parameters` say something of all arguments together
+/// that no form of arguments one by one has.
+pub(super) fn impossible(parameters: &Value, at: usize) -> Option<String> {
+    const KNOWN: [&str; 8] = [
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "$defs",
+        "definitions",
+        "$schema",
+        "$id",
+    ];
+    let keys = parameters.as_object().into_iter().flatten().map(|it| it.0.as_str());
+    let key = keys.into_iter().find(|key| !KNOWN.contains(key) && !WORDS.contains(key))?;
+    let key = key.replace(|it: char| !it.is_ascii_alphanumeric(), "_");
+    Some(format!("call{at}: unsupported_keyword_{key}\n"))
+}
+
+/// Keys of a schema that are for people, or of ours.
+const WORDS: [&str; 6] = ["title", "description", "default", "examples", "$comment", "x-guidance"];
 
 /// The values that `schema` lists.
 pub(super) fn values(schema: &Value) -> &[Value] {
@@ -18,9 +54,8 @@ pub(super) fn values(schema: &Value) -> &[Value] {
 
 /// Whether `schema` says nothing that holds a value to more than `kept`: what else it has are words for people.
 pub(super) fn says_only(schema: &Value, kept: &[&str]) -> bool {
-    let words = ["title", "description", "default", "examples", "x-guidance"];
     let keys = schema.as_object().into_iter().flatten().map(|it| it.0.as_str());
-    keys.into_iter().all(|key| words.contains(&key) || kept.contains(&key))
+    keys.into_iter().all(|key| WORDS.contains(&key) || kept.contains(&key))
 }
 
 /// How much of a grammar the schemas of a tool may make, bytes: one that refers to others has all of them with it,
@@ -113,6 +148,20 @@ pub(super) fn arguments(parameters: &Value) -> Vec<(&String, &Value, bool)> {
     // `false` is what may not be there.
     let properties = properties.filter(|(_, schema)| **schema != false);
     properties.map(|(key, schema)| (key, schema, needed(key))).collect()
+}
+
+/// `parameters` without a reference at their top, as writers of schemas make them that give each type a name.
+pub(super) fn without_reference(parameters: &Value) -> Value {
+    let meant = resolved(parameters, parameters);
+    let (Some(meant), Some(all)) = (meant.as_object(), parameters.as_object()) else {
+        return parameters.clone();
+    };
+    let mut all = all.clone();
+    all.remove("$ref");
+    for (key, value) in meant.iter().filter(|it| it.0 != "$ref") {
+        all.entry(key).or_insert_with(|| value.clone());
+    }
+    Value::Object(all)
 }
 
 /// What `schema` means, a part of `root` that may be found elsewhere in it.

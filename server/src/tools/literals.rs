@@ -7,7 +7,7 @@ use serde_json::Value;
 use text::{AnswerStyle, GEMMA_TEXT};
 
 use super::Tool;
-use super::argument::{Room, arguments, json_of, resolved, says_only, values};
+use super::argument::{Room, arguments, impossible, json_of, resolved, says_only, values};
 use crate::form::{Special, mark, pattern, quoted};
 
 /// A text between quotes of either kind, a truth, none, and whatever there is.
@@ -61,6 +61,9 @@ pub(super) fn rule(style: AnswerStyle, special: Special<'_>, tool: &Tool, at: us
         false => [&format!("{name}("), ")"],
     };
     let [begin, end] = [begin, end].map(quoted);
+    if let Some(rule) = impossible(parameters, at).filter(|_| tool.strict) {
+        return rule;
+    }
     let count = arguments(parameters).len();
     if count == 0 && parameters["additionalProperties"] != false {
         let one = match style == AnswerStyle::GEMMA {

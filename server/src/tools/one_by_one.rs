@@ -5,7 +5,7 @@ use std::fmt::Write;
 use text::{ArgumentMarks, takes_text};
 
 use super::Tool;
-use super::argument::{Room, arguments, json_of, listed};
+use super::argument::{Room, arguments, impossible, json_of, listed};
 use crate::form::{Special, mark, pattern, quoted};
 
 /// What stands behind a value: white space, the mark, and white space.
@@ -35,10 +35,18 @@ pub(super) fn rule(marks: ArgumentMarks, special: Special<'_>, tool: &Tool, at: 
     let [open, begin] = [marks.key[0], &[marks.key[1], marks.value[0]].concat()].map(is);
     let mut call = is(&[marks.name[0], name, marks.name[1]].concat());
     let mut rules = String::new();
+    if let Some(rule) = impossible(parameters, at).filter(|_| tool.strict) {
+        return rule;
+    }
     let arguments = arguments(parameters);
     let mut room = Room::new(arguments.len());
-    if arguments.is_empty() && parameters["additionalProperties"] != false {
-        let _ = write!(call, " ({open} /[^<>\"\\n]+/ {begin} argument {after})*");
+    let others = &parameters["additionalProperties"];
+    if arguments.is_empty() && *others != false {
+        let value = match others.is_object() && !takes_text(parameters, "") {
+            true => format!("{} {end}", json_of(others, parameters, &mut room)),
+            false => format!("argument {after}"),
+        };
+        let _ = write!(call, " ({open} /[^<>\"\\n]+/ {begin} {value})*");
     }
     for (number, (key, property, needed)) in arguments.into_iter().enumerate() {
         let _ = write!(call, " argument{at}_{number}{}", if needed { "" } else { "?" });

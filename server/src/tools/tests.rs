@@ -1,3 +1,5 @@
+mod one_by_one;
+
 use llguidance::api::TopLevelGrammar;
 use text::THINK;
 
@@ -80,55 +82,6 @@ fn calls_that_are_wanted_come_and_nothing_else() {
     assert_eq!(coder(F), Err("<tool_call>\n".into()));
     let two = "[TOOL_CALLS]f[ARGS]{\"x\": 1}[TOOL_CALLS]g[ARGS]{}";
     assert_eq!(must(AnswerStyle::MistralArgs, json!({}), two), Ok(()));
-}
-
-#[test]
-fn arguments_one_by_one_are_text_or_json() {
-    let parameters = json!({"type": "object", "required": ["path", "way"], "properties": {
-        "path": {"type": "string"}, "lines": {"type": "array", "items": {"type": "integer"}},
-        "way": {"enum": ["a", "b \"c\""]}, "maybe": {"type": ["string", "null"]}, "kind": {"$ref": "#/$defs/kind"},
-    }, "$defs": {"kind": {"enum": ["x", "y"], "type": "string"}}});
-    let check = |parameters: &Value, arguments: &[(&str, &str)]| {
-        let one =
-            |(key, value): &(&str, &str)| format!("<parameter={key}>\n{value}\n</parameter>\n");
-        let all: String = arguments.iter().map(one).collect();
-        let text = format!("<tool_call>\n<function=f>\n{all}</function>\n</tool_call>");
-        let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
-        let Value::Object(fields) = json!({"tools": [tool], "tool_choice": "required"}) else {
-            unreachable!()
-        };
-        let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
-        let lark = tools
-            .grammar(&|_| None, AnswerStyle::QWEN_CODER, (Thinks::Never, None), false)
-            .unwrap();
-        accepts(&TopLevelGrammar::from_lark(lark), &[], &text).is_ok()
-    };
-    let [path, way] = [("path", "x <y>\n</param>\n\n{\"z\""), ("way", "b \"c\"")];
-    assert!(check(&parameters, &[path, way]));
-    assert!(check(&parameters, &[path, ("lines", "[1, 2]"), way, ("maybe", "null")]));
-    assert!(check(&parameters, &[("path", ""), way, ("maybe", "")]));
-    assert!(!check(&parameters, &[path, ("lines", "[1, 2.5]"), way]));
-    assert!(!check(&parameters, &[path, ("way", "c")]));
-    assert!(check(&parameters, &[path, way, ("kind", "y")]));
-    assert!(!check(&parameters, &[path, way, ("kind", "z")]));
-    assert!(!check(&parameters, &[path]));
-    assert!(!check(&parameters, &[path, way, ("other", "x")]));
-    // Any object.
-    assert!(check(&json!({"type": "object"}), &[("a", "x"), ("b", "[")]));
-    assert!(!check(&json!({"type": "object", "additionalProperties": false}), &[("a", "x")]));
-}
-
-#[test]
-fn a_name_of_an_argument_is_text() {
-    let name = "<|end|>".repeat(1000);
-    let parameters = json!({"type": "object", "required": [name], "properties": {(&*name): {"type": "integer"}}});
-    let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
-    let Value::Object(fields) = json!({"tools": [tool]}) else { unreachable!() };
-    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
-    let style = AnswerStyle::GLM;
-    let special = |text: &str| special(&["<|end|>", "<arg_key>", "</arg_key>"], text);
-    let lark = tools.grammar(&special, style, (Thinks::Never, None), false).unwrap();
-    assert!(lark.contains("<[257]> \"<|end|><|end|>") && !lark.contains("<[256]>"), "{lark:.400}");
 }
 
 #[test]

@@ -237,6 +237,12 @@ impl Reply {
         }
     }
 
+    /// Whether an answer that ends here by itself leaves a call that is not whole. One of gpt-oss is: it ends with the
+    /// answer.
+    pub fn lacks_end(&self) -> bool {
+        self.is_in_call() && !matches!(self.state, State::Messages(_))
+    }
+
     /// Takes text and returns the parts that are now certain.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         self.held.push_str(text);

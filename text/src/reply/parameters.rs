@@ -3,6 +3,7 @@
 use std::mem::discriminant;
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::Part;
@@ -82,8 +83,10 @@ impl Parameters {
             Place::Text { some } => self.text(some, rest, arguments),
             Place::Json => {
                 let close = self.marks.value[1].trim();
-                let end = rest.find(close)?;
-                *arguments += &self.json(rest[..end].trim());
+                let end = self.json_end(rest, close)?;
+                let line = self.line();
+                let value = rest[..end].strip_prefix(line).unwrap_or(&rest[..end]);
+                *arguments += &self.json(value.strip_suffix(line).unwrap_or(value));
                 self.place = Place::Between;
                 Some(end + close.len())
             }
@@ -126,11 +129,34 @@ impl Parameters {
         }
     }
 
-    /// `text` as it is if it is JSON, of a type that the argument may have if it may be text; as a string else. Some
+    /// The line break that stands on both sides of a value, where the marks have one.
+    fn line(&self) -> &'static str {
+        if self.marks.value[1].starts_with('\n') { "\n" } else { "" }
+    }
+
+    /// Where a value ends that is JSON, or may be: at the first `close`, but for one in a string of what is no text
+    /// otherwise.
+    fn json_end(&self, rest: &str, close: &str) -> Option<usize> {
+        let first = rest.find(close)?;
+        if takes_text(&self.schema, &self.argument) || rest[..first].trim().is_empty() {
+            return Some(first);
+        }
+        for (end, _) in rest.match_indices(close) {
+            match serde_json::from_str::<IgnoredAny>(&rest[..end]) {
+                Ok(_) => return Some(end),
+                Err(error) if error.is_eof() => {}
+                Err(_) => return Some(first),
+            }
+        }
+        // The rest of the string is to come, if the call has not ended without it.
+        rest[first..].contains(self.end.0).then_some(first)
+    }
+
+    /// `value` as it is if it is JSON, of a type that the argument may have if it may be text; as a string else. Some
     /// write Python's words and lists.
-    fn json(&self, text: &str) -> String {
+    fn json(&self, value: &str) -> String {
         let allows = |value: &Value| allows(&self.schema, &self.argument, value);
-        let text = match text {
+        let text = match value.trim() {
             "True" if allows(&json!(true)) => "true",
             "False" if allows(&json!(false)) => "false",
             "None" if allows(&Value::Null) => "null",
@@ -142,13 +168,14 @@ impl Parameters {
             Err(_) if !may_be_text && text.starts_with(['[', '{']) => {
                 literal(text).unwrap_or_else(|| Value::from(text).to_string())
             }
-            _ => Value::from(text).to_string(),
+            // With the spaces that are part of a text.
+            _ => Value::from(if may_be_text { value } else { text }).to_string(),
         }
     }
 
     fn text(&mut self, some: bool, rest: &str, arguments: &mut String) -> Option<usize> {
         let close = self.marks.value[1].trim();
-        let line = if self.marks.value[1].starts_with('\n') { "\n" } else { "" };
+        let line = self.line();
         let first = if !some && rest.starts_with(line) { line.len() } else { 0 };
         let value = &rest[first..];
         if let Some(end) = value.find(close) {
@@ -175,7 +202,9 @@ pub fn takes_text(parameters: &Value, argument: &str) -> bool {
 
 /// Whether `argument` may be of the type of `value`; text alone where nothing is said.
 fn allows(parameters: &Value, argument: &str, value: &Value) -> bool {
-    allows_type(&parameters["properties"][argument], parameters, value, &mut 256)
+    let schema = parameters["properties"].get(argument);
+    let schema = schema.unwrap_or(&parameters["additionalProperties"]);
+    allows_type(schema, parameters, value, &mut 256)
 }
 
 /// The same of `schema`, which is a part of `root`; so many more schemas are looked at.

@@ -299,6 +299,17 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
     for (value, said) in [("['a', None]", "[\"a\",null]"), ("[a", "\"[a\"")] {
         check(new, &of(&[("lines", value)]), &call("edit", &format!("{{\"lines\": {said}}}")));
     }
+    // A text that may be null keeps its spaces, and a mark within a string of JSON ends nothing.
+    let spaced = of(&[("maybe", "    return x\n"), ("lines", "[1]")]);
+    check(new, &spaced, &call("edit", "{\"maybe\": \"    return x\\n\", \"lines\": [1]}"));
+    let marked = "[{\"old\": \"</parameter>\", \"new\": \"\"}]";
+    let arguments = format!("{{\"lines\": {marked}, \"way\": \"a\"}}");
+    check(new, &of(&[("lines", marked), ("way", "a")]), &call("edit", &arguments));
+    for (value, said) in [("[\"a", "\"[\\\"a\""), ("", "\"\""), ("tru", "\"tru\"")] {
+        let arguments = format!("{{\"lines\": {said}, \"deep\": 7}}");
+        check(new, &of(&[("lines", value), ("deep", "7")]), &call("edit", &arguments));
+        check(new, &of(&[("lines", value)]), &call("edit", &format!("{{\"lines\": {said}}}")));
+    }
     // Text that is JSON stays text where the schema has no such JSON.
     for (value, said) in [("5", "\"5\""), ("{}", "\"{}\""), ("True", "\"True\""), ("null", "null")]
     {
@@ -316,6 +327,7 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
     assert!(reply.is_in_call());
     let told = reply.push("\n<parameter=path>\nfn main() {\n    x\n</para");
     assert_eq!(told, [Part::Arguments("{\"path\": \"fn main() {\\n    x".into())]);
+    assert!(reply.lacks_end());
     assert_eq!(reply.finish(), []);
     check(new, "<tool_call>\n<func", &[content("<tool_call>\n<func")]);
     check(new, "<tool_call>{}</tool_call>", &[content("<tool_call>{}</tool_call>")]);
