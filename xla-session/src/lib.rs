@@ -13,6 +13,11 @@
 
 #![warn(missing_debug_implementations)]
 
+/// The programs of the README.
+#[cfg(all(doctest, feature = "iree"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod session;
 
 pub mod generate;
