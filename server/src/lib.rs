@@ -40,6 +40,7 @@ mod models;
 mod responses;
 mod tokens;
 
+mod formulas;
 mod markdown;
 mod page;
 

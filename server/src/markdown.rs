@@ -3,12 +3,14 @@
 use comrak::nodes::{NodeCodeBlock, NodeLink, NodeValue};
 use comrak::{Arena, Node, Options, format_html, parse_document};
 
+use crate::formulas;
+
 /// What links may lead to. Others are shown as their text.
 const SCHEMES: [&str; 3] = ["http:", "https:", "mailto:"];
 
 /// `text`, written in GitHub's markdown, as HTML.
 ///
-/// Tags in it are shown as they are written, images are links to them, since nothing is fetched from
+/// Tags and formulas in it are shown as they are written, images are links to them, since nothing is fetched from
 /// elsewhere, and links have an address of [`SCHEMES`].
 pub(crate) fn html(text: &str) -> String {
     let mut options = Options::default();
@@ -21,17 +23,18 @@ pub(crate) fn html(text: &str) -> String {
     // Neither is needed behind `disarm`; both would hold without it.
     options.render.escape = true;
     options.render.r#unsafe = false;
+    let text = formulas::escaped(text, &options);
     let arena = Arena::new();
-    let document = parse_document(&arena, text, &options);
+    let document = parse_document(&arena, &text, &options);
     for node in document.descendants().collect::<Vec<_>>() {
-        disarm(node);
+        disarm(node, &arena);
     }
     let mut html = String::with_capacity(text.len() * 3 / 2);
     format_html(document, &options, &mut html).expect("a string takes all");
     html
 }
 
-fn disarm(node: Node<'_>) {
+fn disarm<'a>(node: Node<'a>, arena: &'a Arena<'a>) {
     let mut data = node.data_mut();
     match &mut data.value {
         NodeValue::HtmlBlock(block) => {
@@ -49,17 +52,32 @@ fn disarm(node: Node<'_>) {
         }
         NodeValue::Link(link) | NodeValue::Image(link) if leads_out(&link.url) => {
             let NodeLink { url, title } = std::mem::take(&mut **link);
+            let address = NodeValue::Text(url.clone().into());
             data.value = NodeValue::Link(Box::new(NodeLink { url, title }));
+            drop(data);
+            // HTML has no links in links.
+            let is_link =
+                |it: &Node<'_>| matches!(it.data().value, NodeValue::Link(_) | NodeValue::Image(_));
+            let inner: Vec<_> = node.descendants().skip(1).filter(is_link).collect();
+            inner.into_iter().for_each(unwrap);
+            if node.first_child().is_none() {
+                node.append(arena.alloc(address.into()));
+            }
         }
         NodeValue::Link(_) | NodeValue::Image(_) => {
             drop(data);
-            for child in node.children().collect::<Vec<_>>() {
-                node.insert_before(child);
-            }
-            node.detach();
+            unwrap(node);
         }
         _ => {}
     }
+}
+
+/// Leaves what is in `node` in its place.
+fn unwrap(node: Node<'_>) {
+    for child in node.children().collect::<Vec<_>>() {
+        node.insert_before(child);
+    }
+    node.detach();
 }
 
 fn leads_out(url: &str) -> bool {
@@ -87,6 +105,10 @@ mod tests {
             ),
             ("[a](https://b.c 'd')", "<p><a href=\"https://b.c\" title=\"d\">a</a></p>\n"),
             ("![a](HTTP://b.c/d)", "<p><a href=\"HTTP://b.c/d\">a</a></p>\n"),
+            ("![](https://b.c)", "<p><a href=\"https://b.c\">https://b.c</a></p>\n"),
+            ("[![a](https://b.c)](https://d.e)", "<p><a href=\"https://d.e\">a</a></p>\n"),
+            ("[![](https://b.c)](https://d.e)", "<p><a href=\"https://d.e\">https://d.e</a></p>\n"),
+            ("![a [b](https://c.d)](https://e.f)", "<p><a href=\"https://e.f\">a b</a></p>\n"),
             ("1 < 2 & 3", "<p>1 &lt; 2 &amp; 3</p>\n"),
         ] {
             assert_eq!(html(text), expected);
@@ -119,6 +141,8 @@ mod tests {
             "[x](https://a \"\\\" onclick=alert(1) \\\"\")",
             "```\"><script>alert(1)</script>\nx\n```",
             "| <script>alert(1)</script> |\n|---|",
+            "$<script>alert(1)</script>$",
+            "\\[\n<script>alert(1)</script>\n\\]",
         ] {
             let found = html(text);
             // What is left of tags and attributes, when text is taken away.
@@ -144,10 +168,51 @@ mod tests {
     fn hostile_text_takes_no_time() {
         let size = 64 << 10;
         for piece in [
-            "[", "]", "[](", "[a](<b", "![", "*", "**a ", "_", "*a_ ", "~", "`", "``a`", ">", "> ",
-            "- ", "1. ", "\t", "<", "<a ", "<!--", "&", "\\", "|", "|-", "|a|\n", "#", "a@b.",
-            "www.", "http://a", "[a]: b\n", "[a][", "- [ ] ", "\n", "```\n", "<div>\n", "![a](b",
-            "(", "\"",
+            "[",
+            "]",
+            "[](",
+            "[a](<b",
+            "![",
+            "*",
+            "**a ",
+            "_",
+            "*a_ ",
+            "~",
+            "`",
+            "``a`",
+            ">",
+            "> ",
+            "- ",
+            "1. ",
+            "\t",
+            "<",
+            "<a ",
+            "<!--",
+            "&",
+            "\\",
+            "|",
+            "|-",
+            "|a|\n",
+            "#",
+            "a@b.",
+            "www.",
+            "http://a",
+            "[a]: b\n",
+            "[a][",
+            "- [ ] ",
+            "\n",
+            "```\n",
+            "<div>\n",
+            "![a](b",
+            "(",
+            "\"",
+            "$",
+            "$$ ",
+            "$a ",
+            "\\(",
+            "\\[ \\)",
+            "[![](http://a",
+            "![![a](http://b)",
         ] {
             let text = piece.repeat(size / piece.len());
             let start = Instant::now();
