@@ -315,6 +315,20 @@ fn chats_go_through_the_template_and_tokens_can_be_seen() {
 }
 
 #[test]
+fn models_say_whether_they_chat() {
+    let model = support::model();
+    std::fs::write(model.path().join("tokenizer_config.json"), "{}").unwrap();
+    let server =
+        Server::of(&["-m", model.path().to_str().unwrap(), "-m", TALES], &["--log", "off"]);
+    let models = server.get("/v1/models").json()["data"].clone();
+    assert_eq!([&models[0]["chat"], &models[1]["chat"]], [false, true]);
+    let hello = [json!({"role": "user", "content": "Hello"})];
+    let chat = json!({"model": models[0]["id"], "messages": hello});
+    let error = server.post("/v1/chat/completions", &chat).error(400);
+    assert!(error["message"].as_str().unwrap().contains("no chat template"), "{error}");
+}
+
+#[test]
 fn embeddings_are_those_of_the_program_in_any_company_and_form() {
     let server = Server::start(&["--log", "off"]);
     let texts = ["A cat", "Once upon a time, there was a dog.", "A cat"];
