@@ -27,7 +27,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
 /// Where each file is, of which type, and what it holds.
-const FILES: [(&str, &str, &str); 12] = [
+const FILES: [(&str, &str, &str); 20] = [
     ("/", HTML, include_str!("page/chat.html")),
     ("/page/metrics", HTML, include_str!("page/metrics.html")),
     ("/page/page.css", CSS, include_str!("page/page.css")),
@@ -37,6 +37,14 @@ const FILES: [(&str, &str, &str); 12] = [
     ("/page/api.js", SCRIPT, include_str!("page/api.js")),
     ("/page/conversation.js", SCRIPT, include_str!("page/conversation.js")),
     ("/page/message.js", SCRIPT, include_str!("page/message.js")),
+    ("/page/clipboard.js", SCRIPT, include_str!("page/clipboard.js")),
+    ("/page/keys.js", SCRIPT, include_str!("page/keys.js")),
+    ("/page/scroll.js", SCRIPT, include_str!("page/scroll.js")),
+    ("/page/list.js", SCRIPT, include_str!("page/list.js")),
+    ("/page/drawer.js", SCRIPT, include_str!("page/drawer.js")),
+    ("/page/notice.js", SCRIPT, include_str!("page/notice.js")),
+    ("/page/keep.js", SCRIPT, include_str!("page/keep.js")),
+    ("/page/settings.js", SCRIPT, include_str!("page/settings.js")),
     ("/page/chat.js", SCRIPT, include_str!("page/chat.js")),
     ("/page/graph.js", SCRIPT, include_str!("page/graph.js")),
     ("/page/metrics.js", SCRIPT, include_str!("page/metrics.js")),

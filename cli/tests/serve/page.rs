@@ -38,9 +38,15 @@ fn pages_bring_all_that_they_need() {
             assert!(!reply.text.contains(inline), "{page}: {inline}");
         }
     }
-    files.extend(
-        ["storage", "api", "conversation", "message", "graph"].map(|it| format!("/page/{it}.js")),
-    );
+    // What scripts bring, scripts name.
+    for script in [
+        include_str!("../../../server/src/page/chat.js"),
+        include_str!("../../../server/src/page/message.js"),
+    ] {
+        let names = script.split(" from \"./").skip(1).map(|it| it.split('"').next().unwrap());
+        files.extend(names.map(|name| format!("/page/{name}")));
+    }
+    files.push("/page/graph.js".to_owned());
     for path in &files {
         let reply = server.get(path);
         assert_eq!(reply.status, 200, "{path}");

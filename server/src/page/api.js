@@ -3,6 +3,8 @@
 import { session } from "./storage.js";
 
 const KEY = "iree-llm/key";
+/** Milliseconds after which a stream is lost of which nothing comes: the server says every 15 s that it is there. */
+const SILENCE = 60_000;
 // The page may be mounted below a path of another program.
 const ROOT = new URL("../", import.meta.url);
 
@@ -55,28 +57,43 @@ export async function* chat(body, signal) {
   const response = await post("v1/chat/completions", body, { signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    let read;
-    try {
-      read = await reader.read();
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new Problem("The connection broke before the answer was whole.", 0);
+  try {
+    for (;;) {
+      const { done, value } = await unlessSilent(reader.read());
+      if (done) throw new Problem("The connection ended before the answer was whole.", 0);
+      const events = (rest + value).split(/\r?\n\r?\n/);
+      rest = events.pop();
+      for (const event of events) {
+        const data = event.split(/\r?\n/).filter((line) => line.startsWith("data:"));
+        if (data.length === 0) continue;
+        const text = data.map((line) => line.slice(5).trimStart()).join("\n");
+        if (text === "[DONE]") return;
+        const piece = JSON.parse(text);
+        if (piece.error) throw new Problem(piece.error.message, 200);
+        yield piece;
+      }
     }
-    if (read.done) break;
-    const events = (rest + read.value).split(/\r?\n\r?\n/);
-    rest = events.pop();
-    for (const event of events) {
-      const data = event.split(/\r?\n/).filter((line) => line.startsWith("data:"));
-      if (data.length === 0) continue;
-      const text = data.map((line) => line.slice(5).trimStart()).join("\n");
-      if (text === "[DONE]") return;
-      const piece = JSON.parse(text);
-      if (piece.error) throw new Problem(piece.error.message, 200);
-      yield piece;
-    }
+  } finally {
+    // The server works no more for whom nobody reads.
+    reader.cancel().catch(() => {});
   }
-  throw new Problem("The connection ended before the answer was whole.", 0);
+}
+
+/** What `read` gives, if that comes in time. */
+async function unlessSilent(read) {
+  let timer;
+  const silent = new Promise((_, reject) => {
+    const problem = new Problem("Nothing has come from the server for a minute: the connection is lost.", 0);
+    timer = setTimeout(reject, SILENCE, problem);
+  });
+  try {
+    return await Promise.race([read, silent]);
+  } catch (error) {
+    if (error.name === "AbortError" || error instanceof Problem) throw error;
+    throw new Problem("The connection broke before the answer was whole.", 0);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Markdown as HTML that the server has made harmless. Nobody is asked for a key for that: it is not a question. */

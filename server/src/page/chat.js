@@ -1,11 +1,18 @@
 // The chat: what is shown, what is asked, and what the keys do.
 
 import { chat, models } from "./api.js";
+import { copy } from "./clipboard.js";
 import { Conversation } from "./conversation.js";
-import { MessageView, copy, sends, touches } from "./message.js";
-import { keeps, local, session } from "./storage.js";
+import * as drawer from "./drawer.js";
+import { keep, keepUnsaved, unsaved } from "./keep.js";
+import { composes, sends, touches } from "./keys.js";
+import { beside, showList } from "./list.js";
+import { MessageView } from "./message.js";
+import { announce, notice, withdraw } from "./notice.js";
+import { follow, goToEnd } from "./scroll.js";
+import { keepSettings, lastSettings, offerSettings } from "./settings.js";
+import { keeps, session } from "./storage.js";
 
-const SETTINGS = "iree-llm/settings";
 const CURRENT = "iree-llm/current";
 /** Milliseconds between two times that an unfinished answer is kept. */
 const KEEP = 2000;
@@ -13,48 +20,17 @@ const BUSY = "An answer is still being written, here or in another conversation:
 const KEEPS_NOTHING = "The browser lets this page keep nothing: conversations are gone when it is closed or loaded again.";
 
 const at = (id) => document.getElementById(id);
-const [log, scroll, draft, model] = ["log", "scroll", "draft", "model"].map(at);
+const [log, draft, model] = ["log", "draft", "model"].map(at);
 
 let served = [];
 let current =
-  Conversation.load(session.getItem(CURRENT)) ?? Conversation.all()[0] ?? Conversation.begin(lastSettings());
+  Conversation.load(session.getItem(CURRENT)) ??
+  Conversation.load(Conversation.list()[0]?.id) ??
+  Conversation.begin(lastSettings());
 /** The message that is being written, with its conversation and what stops it. */
 let running = null;
 /** What shows each message of the current conversation. */
 let views = new Map();
-
-function lastSettings() {
-  const none = { model: "", system: "", sampling: {} };
-  try {
-    return { ...none, ...JSON.parse(local.getItem(SETTINGS)) };
-  } catch {
-    return none;
-  }
-}
-
-function announce(text) {
-  // The same words twice are said twice.
-  at("status").textContent = "";
-  setTimeout(() => (at("status").textContent = text), 50);
-}
-
-/** Tells what went wrong beside the messages; `retry` is what can be tried again. */
-function notice(text, retry) {
-  at("notice").hidden = !text;
-  at("notice").querySelector("span").textContent = text;
-  at("notice-retry").hidden = !retry;
-  at("notice-retry").onclick = retry;
-}
-
-function keep(conversation = current) {
-  try {
-    // An empty one is nothing to come back to.
-    if (conversation.messages.length > 0) conversation.save();
-    local.setItem(SETTINGS, JSON.stringify(current.settings));
-  } catch {
-    notice("The browser has no room for this conversation: delete others, or export it.");
-  }
-}
 
 // What is shown
 
@@ -64,7 +40,7 @@ function show() {
   const elements = path.map((message) => {
     let view = views.get(message.id);
     if (!view) views.set(message.id, (view = new MessageView(message, act, announce)));
-    view.update(current.siblings(message), running?.message === message);
+    showMessage(message);
     return view.element;
   });
   let same = 0;
@@ -78,6 +54,16 @@ function show() {
   if (document.activeElement !== at("title")) at("title").value = current.name;
   document.title = current.messages.length ? `${current.name} · iree-llm` : "iree-llm";
   showComposer();
+}
+
+/** Shows what has become of a message that is in view. */
+function showMessage(message) {
+  views.get(message.id)?.update({
+    siblings: current.siblings(message),
+    running: running?.message === message,
+    last: current.children(message.id).length === 0,
+    several: served.length > 1,
+  });
 }
 
 /** What is still written is read out when it is whole. */
@@ -95,34 +81,17 @@ function showComposer() {
   at("settings").classList.toggle("changed", changed);
 }
 
-function showList() {
-  const all = Conversation.all();
-  if (!all.some((it) => it.id === current.id)) all.unshift(current);
-  const items = all.map((conversation) => {
-    const item = at("item").content.firstElementChild.cloneNode(true);
-    const [open, remove] = item.children;
-    item.dataset.id = conversation.id;
-    open.textContent = conversation.name;
-    if (conversation.id === current.id) open.setAttribute("aria-current", "true");
-    open.addEventListener("click", () => {
-      // It may be longer than when the list was drawn.
-      openConversation(find(conversation.id) ?? conversation);
-      closeSide();
-    });
-    remove.setAttribute("aria-label", `Delete “${conversation.name}”`);
-    remove.hidden = conversation.messages.length === 0;
-    remove.addEventListener("click", () => deleteConversation(conversation));
-    return item;
-  });
-  const focused = document.activeElement.closest("#conversations li");
-  const place = [...(focused?.children ?? [])].indexOf(document.activeElement);
-  at("conversations").replaceChildren(...items);
-  items.find((it) => it.dataset.id === focused?.dataset.id)?.children[place].focus();
+/** Lists the conversations: those that are not kept first, and of the others what this tab knows. */
+function showConversations() {
+  const mine = new Map(atWork().map((it) => [it.id, it]));
+  const kept = Conversation.list().map((it) => mine.get(it.id) ?? it);
+  showList([...[...mine.values()].filter((it) => !kept.includes(it)), ...kept], current.id);
 }
 
 /** The conversations that this tab works with. Of each there is one copy, or one would overwrite the other. */
 function atWork() {
-  return [...new Set([current, running?.conversation].filter(Boolean))];
+  const written = running && !running.deleted ? [running.conversation] : [];
+  return [...new Set([current, ...written, ...unsaved.values()])];
 }
 
 /** The conversation called `id`, or null. */
@@ -133,15 +102,15 @@ function find(id) {
 function openConversation(conversation) {
   current = conversation;
   session.setItem(CURRENT, current.id);
+  keepSettings(current.settings);
   showModel();
   // What was said long ago is not said again.
   log.setAttribute("aria-live", "off");
   views = new Map();
   log.replaceChildren();
   show();
-  showList();
-  scroll.scrollTop = scroll.scrollHeight;
-  following = true;
+  showConversations();
+  goToEnd();
   setTimeout(() => log.setAttribute("aria-live", "polite"), 500);
   focusDraft();
 }
@@ -153,15 +122,24 @@ function focusDraft() {
 
 function deleteConversation(conversation) {
   if (!confirm(`Delete “${conversation.name}”? It cannot be brought back.`)) return;
-  if (running?.conversation.id === conversation.id) {
+  (beside(conversation.id) ?? at("new")).focus();
+  forget(conversation);
+  announce("Deleted");
+}
+
+/** Leaves a conversation that is deleted, here or in another tab. */
+function forget(conversation) {
+  if (running?.conversation === conversation) {
     running.deleted = true;
     running.controller.abort();
   }
+  unsaved.delete(conversation.id);
+  // Another tab's may have been kept here meanwhile.
   conversation.delete();
-  const [next] = Conversation.all();
-  if (conversation.id === current.id) openConversation(next ? find(next.id) : Conversation.begin(lastSettings()));
-  showList();
-  announce("Deleted");
+  const [next] = Conversation.list();
+  if (conversation === current) openConversation(next ? find(next.id) : Conversation.begin(lastSettings()));
+  keepUnsaved();
+  showConversations();
 }
 
 /** Shows the model of the current conversation, which is another one where that is served no more. */
@@ -178,14 +156,6 @@ function showServed() {
   at("served").textContent = found ? `${found.id} has room for ${found.max_model_len} tokens.` : "";
 }
 
-// The end stays in sight while it grows, unless one has scrolled away from it.
-let following = true;
-scroll.addEventListener("scroll", () => {
-  following = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
-});
-function follow() {
-  if (following) scroll.scrollTop = scroll.scrollHeight;
-}
 log.addEventListener("grown", () => {
   showBusy();
   follow();
@@ -193,28 +163,33 @@ log.addEventListener("grown", () => {
 
 // What is asked
 
-/** Has the server write the message that follows `parent`. */
-async function answer(conversation, parent) {
-  const message = conversation.add(parent, "assistant", "");
+/** Has the server write `message`, or what follows the words that it has. */
+async function write(conversation, message) {
   const controller = new AbortController();
   const mine = { conversation, message, controller };
   running = mine;
   const start = performance.now();
   let kept = start;
   const seconds = () => (performance.now() - start) / 1000;
-  const showMine = () => {
-    if (current !== conversation) return;
-    views.get(message.id)?.update(conversation.siblings(message), running === mine);
-    follow();
+  let frame = 0;
+  const showSoon = () => {
+    frame ||= requestAnimationFrame(() => {
+      frame = 0;
+      if (current !== conversation) return;
+      showMessage(message);
+      follow();
+    });
   };
   message.running = true;
   message.pieces = 0;
   keep(conversation);
   show();
-  showList();
-  follow();
+  showConversations();
+  goToEnd();
   try {
-    for await (const { choices, usage } of chat(conversation.request(parent), controller.signal)) {
+    if (served.length === 0) await loadModels();
+    for await (const { choices, model: by, usage } of chat(conversation.request(message), controller.signal)) {
+      if (by) message.model = by;
       if (usage) message.usage = usage;
       if (!choices.length) continue;
       const [{ delta, finish_reason: reason }] = choices;
@@ -230,7 +205,7 @@ async function answer(conversation, parent) {
         kept = performance.now();
         keep(conversation);
       }
-      showMine();
+      showSoon();
     }
   } catch (error) {
     if (error.name === "AbortError") message.stopped = true;
@@ -240,7 +215,7 @@ async function answer(conversation, parent) {
   }
   delete message.running;
   running = null;
-  if (at("notice").querySelector("span").textContent === BUSY) notice("");
+  withdraw(BUSY);
   if (!mine.deleted) keep(conversation);
   if (current === conversation) show();
   else showComposer();
@@ -257,8 +232,8 @@ function isBusy() {
 /** Asks `text` behind `parent`; whether it could. */
 function send(conversation, parent, text) {
   if (isBusy()) return false;
-  following = true;
-  answer(conversation, conversation.add(parent, "user", text));
+  const question = conversation.add(parent, "user", text);
+  write(conversation, conversation.add(question, "assistant", ""));
   return true;
 }
 
@@ -270,7 +245,7 @@ function act(what, message, button) {
   if (to) {
     const other = siblings[siblings.indexOf(message) + to];
     current.choose(other);
-    keep();
+    keep(current);
     show();
     announce(`Branch ${siblings.indexOf(other) + 1} of ${siblings.length}`);
     const element = views.get(other.id).element;
@@ -287,23 +262,29 @@ function act(what, message, button) {
       return sent;
     });
   } else if (what === "again" || what === "retry") {
-    // An answer that did not begin is no branch, but where something follows it.
+    // An answer without words is no branch, but where something follows it.
     const alone = current.children(message.id).length === 0;
-    if (alone && message.error && !message.content) current.remove(message);
-    following = true;
-    answer(current, parent);
+    if (alone && !message.content && !message.reasoning) current.remove(message);
+    write(current, current.add(parent, "assistant", ""));
+    focusDraft();
+  } else if (what === "continue") {
+    current.reopen(message);
+    write(current, message);
     focusDraft();
   }
 }
 
 async function loadModels() {
   try {
-    served = await models();
+    const all = await models();
+    // What the others are asked here they refuse.
+    served = all.some((it) => it.chat) ? all.filter((it) => it.chat) : all;
   } catch (error) {
     notice(error.message, loadModels);
     return;
   }
-  notice(keeps ? "" : KEEPS_NOTHING);
+  if (!keeps) notice(KEEPS_NOTHING);
+  else if (!at("notice-retry").hidden) notice("");
   model.replaceChildren(...served.map(({ id }) => new Option(id, id)));
   showModel();
   show();
@@ -334,17 +315,18 @@ at("stop").addEventListener("click", stop);
 
 at("title").addEventListener("change", () => {
   current.title = at("title").value.trim();
-  keep();
+  keep(current);
   show();
-  showList();
+  showConversations();
 });
 at("title").addEventListener("keydown", (event) => {
-  if (event.key === "Enter") draft.focus();
+  if (event.key === "Enter" && !composes(event)) draft.focus();
 });
 model.addEventListener("change", () => {
   current.settings.model = model.value;
   showServed();
-  keep();
+  keep(current);
+  keepSettings(current.settings);
 });
 at("export").addEventListener("click", () => {
   const text = JSON.stringify(current, null, 2);
@@ -355,72 +337,50 @@ at("export").addEventListener("click", () => {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 });
 
-const settings = at("settings-dialog");
-const inputs = [...at("sampling").querySelectorAll("input")];
-at("settings").addEventListener("click", () => {
-  at("system").value = current.settings.system;
-  const own = served.find((it) => it.id === current.settings.model)?.sampling ?? {};
-  for (const input of inputs) {
-    input.value = current.settings.sampling[input.name] ?? "";
-    if (input.name in own) input.placeholder = own[input.name];
-  }
-  settings.showModal();
-});
-settings.addEventListener("input", () => {
-  current.settings.system = at("system").value;
-  // What is out of range is sent too: the server says what is wrong with it.
-  const given = inputs.filter((it) => it.value !== "").map((it) => [it.name, Number(it.value)]);
-  current.settings.sampling = Object.fromEntries(given);
-  // At once: another tab that keeps its own of this conversation takes these over.
-  keep();
-  showComposer();
-});
-settings.addEventListener("click", ({ target }) => {
-  if (target === settings || target.closest("[data-close]")) settings.close();
-});
-at("reset").addEventListener("click", () => {
-  for (const input of [at("system"), ...inputs]) input.value = "";
-  settings.dispatchEvent(new Event("input"));
-});
+offerSettings(
+  () => current.settings,
+  () => served.find((it) => it.id === current.settings.model)?.sampling ?? {},
+  () => {
+    // At once: another tab that keeps its own of this conversation takes these over.
+    keep(current);
+    keepSettings(current.settings);
+    showComposer();
+  },
+);
 
-// The list, which is a drawer where there is no room for it
-
-function openSide() {
-  document.body.classList.add("side-open");
-  at("open-side").setAttribute("aria-expanded", "true");
-  at("main").inert = true;
-  at("close-side").focus();
-}
-function closeSide() {
-  if (!document.body.classList.contains("side-open")) return;
-  document.body.classList.remove("side-open");
-  at("open-side").setAttribute("aria-expanded", "false");
-  at("main").inert = false;
-  at("open-side").focus();
-}
-at("open-side").addEventListener("click", openSide);
-at("close-side").addEventListener("click", closeSide);
-at("backdrop").addEventListener("click", closeSide);
-matchMedia("(min-width: 50rem)").addEventListener("change", closeSide);
 at("new").addEventListener("click", () => {
-  closeSide();
+  drawer.close();
   openConversation(Conversation.begin(current.settings));
 });
-at("notice-close").addEventListener("click", () => notice(""));
+at("conversations").addEventListener("click", ({ target }) => {
+  const conversation = find(target.closest("li")?.dataset.id);
+  if (!conversation) return;
+  if (target.closest(".delete")) deleteConversation(conversation);
+  if (target.closest(".open")) {
+    openConversation(conversation);
+    drawer.close();
+  }
+});
 
 document.addEventListener("keydown", (event) => {
   // Dialogs close themselves.
-  if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
-  if (document.body.classList.contains("side-open")) closeSide();
+  if (event.key !== "Escape" || composes(event) || document.querySelector("dialog[open]")) return;
+  if (drawer.isOpen()) drawer.close();
   else if (running) stop();
 });
 
 // What another tab has changed; what is being written here stays.
-window.addEventListener("storage", (event) => {
-  for (const conversation of atWork().filter((it) => event.key?.endsWith(it.id))) conversation.refresh();
+window.addEventListener("storage", ({ key, newValue }) => {
+  for (const conversation of atWork().filter((it) => key?.endsWith(it.id))) {
+    if (newValue === null) forget(conversation);
+    else conversation.refresh();
+  }
   showModel();
   show();
-  showList();
+  showConversations();
+});
+window.addEventListener("beforeunload", (event) => {
+  if (running || unsaved.size > 0) event.preventDefault();
 });
 window.addEventListener("pagehide", () => {
   if (running && !running.deleted) keep(running.conversation);

@@ -3,6 +3,8 @@
 import { local } from "./storage.js";
 
 const PREFIX = "iree-llm/conversation/";
+/** What is listed of each text that is kept, by its key: most texts are those of the time before. */
+let listed = new Map();
 
 /** A name that nothing else has. */
 function newId() {
@@ -48,11 +50,16 @@ export class Conversation {
     }
   }
 
-  /** All that the browser keeps, the latest first. */
-  static all() {
+  /** `id`, `name` and `updated` of all that the browser keeps, the latest first. */
+  static list() {
     const keys = Object.keys(local).filter((key) => key.startsWith(PREFIX));
-    const all = keys.map((key) => Conversation.load(key.slice(PREFIX.length))).filter(Boolean);
-    return all.sort((a, b) => b.updated - a.updated);
+    listed = new Map(keys.map((key) => {
+      const [known, text] = [listed.get(key), local.getItem(key)];
+      if (known?.text === text) return [key, known];
+      const { id, name, updated } = Conversation.load(key.slice(PREFIX.length)) ?? {};
+      return [key, { text, id, name, updated }];
+    }));
+    return [...listed.values()].filter((it) => it.id).sort((a, b) => b.updated - a.updated);
   }
 
   /** What another tab has kept of it stays. Throws when the browser has no room for it. */
@@ -68,11 +75,13 @@ export class Conversation {
     // The others are removed, unless something follows them.
     this.messages = this.messages.filter((it) => this.#ours.has(it.id) || other.message(it.id) || leads(it.id));
     for (const theirs of other.messages) {
-      const [known, ours] = [this.message(theirs.id), this.#ours.has(theirs.id)];
+      const known = this.message(theirs.id);
+      // What another tab has gone on with since is its own.
+      if (theirs.continued > (known?.continued ?? 0)) this.#ours.delete(theirs.id);
+      const ours = this.#ours.has(theirs.id);
       if (!known && (!ours || leads(theirs.id))) this.messages.push(theirs);
       if (!known || ours) continue;
-      // As far as was known here.
-      delete known.stopped;
+      for (const name of Object.keys(known)) delete known[name];
       Object.assign(known, theirs);
     }
     const own = Object.entries(this.chosen).filter(([parent]) => this.#choices.has(parent));
@@ -145,6 +154,14 @@ export class Conversation {
     this.#choices.add(String(message.parent));
   }
 
+  /** Lets this tab go on with a message, of which only its words stay. */
+  reopen(message) {
+    for (const name of ["stopped", "error", "reason", "usage", "first", "seconds"]) delete message[name];
+    message.continued = (message.continued ?? 0) + 1;
+    this.#ours.add(message.id);
+    this.updated = Date.now();
+  }
+
   /** Removes a message that nothing follows. */
   remove(message) {
     this.messages = this.messages.filter((it) => it.id !== message.id);
@@ -152,7 +169,7 @@ export class Conversation {
     delete this.chosen[message.parent];
   }
 
-  /** What the server is asked for the message that follows `message`. */
+  /** What the server is asked for `message`: an answer, or what follows the words that it has. */
   request(message) {
     const { model, system, sampling } = this.settings;
     const messages = [];
@@ -163,7 +180,10 @@ export class Conversation {
       else if (content) messages.push({ role, content });
     }
     if (system.trim()) messages.unshift({ role: "system", content: system });
-    const stream_options = { include_usage: true };
-    return { model, messages, stream: true, stream_options, ...sampling };
+    const request = { messages, stream: true, stream_options: { include_usage: true }, ...sampling };
+    if (model) request.model = model;
+    if (message.content) request.continue_final_message = true;
+    if (message.content && message.reasoning) messages.at(-1).reasoning_content = message.reasoning;
+    return request;
   }
 }

@@ -1,36 +1,22 @@
 // How one message looks.
 
 import { markdown } from "./api.js";
+import { copy } from "./clipboard.js";
+import { composes, sends } from "./keys.js";
 
 /** Milliseconds between two renderings of an answer that is still written, at least. */
 const BETWEEN = 120;
-/** HTML of texts that were rendered before: branches are switched back and forth. */
+/** Milliseconds after which the server is asked again that could not render. */
+const RETRY = 5000;
+/** HTML of whole texts that were rendered before: branches are switched back and forth. */
 const rendered = new Map();
 const MOST_RENDERED = 300;
 
-/** Copies `text`, and says so on `button` where it is one with words. */
-export async function copy(text, button, announce) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // Browsers have that only on this machine or behind TLS, and may refuse it.
-    const field = document.createElement("textarea");
-    field.value = text;
-    field.className = "unseen";
-    button.after(field);
-    field.select();
-    document.execCommand("copy");
-    field.remove();
-    button.focus();
-  }
-  announce("Copied");
-  button.classList.add("done");
-  const words = button.textContent.trim();
-  if (words) button.textContent = "Copied";
-  setTimeout(() => {
-    button.classList.remove("done");
-    if (words) button.textContent = words;
-  }, 1500);
+/** Makes `text` the text of `element`. What is there of it stays, and stays selected. */
+function write(element, text) {
+  const node = element.firstChild;
+  if (!(node instanceof Text && text.startsWith(node.data))) element.textContent = text;
+  else if (text.length > node.length) node.appendData(text.slice(node.length));
 }
 
 export class MessageView {
@@ -59,8 +45,11 @@ export class MessageView {
     return this.element.querySelector(selector);
   }
 
-  /** Shows what the message is now; `siblings` are those in its place. */
-  update(siblings, running) {
+  /**
+   * Shows what the message is now; `siblings` are those in its place, `last` whether nothing follows it, `several`
+   * whether it could be another model's.
+   */
+  update({ siblings, running, last, several }) {
     const { message } = this;
     this.element.classList.toggle("running", running);
     const thoughts = this.find(".thoughts");
@@ -72,13 +61,8 @@ export class MessageView {
       thoughts.open = false;
     }
     thoughts.hidden = !thinks;
-    thoughts.querySelector("div").textContent = message.reasoning ?? "";
-    if (message.role === "assistant") {
-      // What could not be rendered may be now, with a key that was given meanwhile.
-      if (this.failed) this.shown = "";
-      this.failed = false;
-      this.render();
-    }
+    write(thoughts.querySelector("div"), message.reasoning ?? "");
+    if (message.role === "assistant") this.render();
 
     const error = this.find(".error");
     error.hidden = !message.error;
@@ -93,28 +77,31 @@ export class MessageView {
     this.find("[data-do=before]").disabled = at === 0;
     this.find("[data-do=after]").disabled = at === siblings.length - 1;
     this.find(".row").hidden = running;
-    this.find(".numbers").textContent = running ? "" : numbers(message);
+    const isPart = message.stopped || message.error || message.reason === "length";
+    this.find("[data-do=continue]").hidden = !(isPart && message.content && last);
+    this.find(".numbers").textContent = running ? "" : numbers(message, several);
   }
 
   showPlain() {
     const text = this.find(".text");
     this.blocks = [];
     text.classList.add("plain");
-    text.textContent = this.message.content;
+    write(text, this.message.content);
   }
 
-  /** Whether there is text that is not shown yet as it is meant. */
+  /** Whether there is text that will soon be shown as it is meant. */
   get behind() {
-    return this.message.role === "assistant" && this.message.content !== this.shown;
+    return this.message.role === "assistant" && !this.failed && this.message.content !== this.shown;
   }
 
   /** Has the text rendered; what comes meanwhile is rendered after that. */
   render() {
     const text = this.message.content;
-    if (!this.behind) return;
+    if (text === this.shown) return;
     // Until something is rendered all of it is shown as it is written.
-    if (this.find(".text").classList.contains("plain")) this.showPlain();
-    if (this.busy) return;
+    const isPlain = () => this.find(".text").classList.contains("plain");
+    if (isPlain()) this.showPlain();
+    if (this.busy || this.tooLong) return;
     const known = rendered.get(text);
     if (known !== undefined) {
       this.showHtml(text, known);
@@ -122,24 +109,28 @@ export class MessageView {
     }
     this.busy = true;
     const start = performance.now();
+    let refused = false;
     markdown(text).then(
       (html) => {
-        if (rendered.size >= MOST_RENDERED) rendered.delete(rendered.keys().next().value);
-        rendered.set(text, html);
+        this.failed = false;
+        if (!this.message.running && text === this.message.content) remember(text, html);
         this.showHtml(text, html);
       },
-      () => {
+      ({ status }) => {
         this.failed = true;
-        this.showPlain();
-        this.shown = text;
+        this.tooLong = status === 413;
+        refused = status >= 400 && status < 500;
+        // What was rendered before says more, but where no more of it will be.
+        if (this.tooLong || isPlain()) this.showPlain();
         this.grown();
       },
     ).finally(() => {
       // A server with much to do is asked less often.
-      const wait = Math.max(BETWEEN, 4 * (performance.now() - start));
+      const wait = this.failed && !refused ? RETRY : Math.max(BETWEEN, 4 * (performance.now() - start));
       setTimeout(() => {
         this.busy = false;
-        this.render();
+        // One that has refused may not with a key that is given meanwhile: then there is an update.
+        if (!refused && this.element.isConnected) this.render();
       }, wait);
     });
   }
@@ -170,6 +161,7 @@ export class MessageView {
   dress(block) {
     const holder = document.createElement("div");
     holder.append(block);
+    if (!block.matches("pre")) block.dir = "auto";
     for (const link of holder.querySelectorAll("a")) {
       link.target = "_blank";
       link.rel = "noopener noreferrer nofollow";
@@ -218,7 +210,7 @@ export class MessageView {
       if (text && send(text)) remove();
     });
     form.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") {
+      if (event.key === "Escape" && !composes(event)) {
         event.stopPropagation();
         close();
       } else if (sends(event)) {
@@ -233,21 +225,15 @@ export class MessageView {
   }
 }
 
-/** Whether one writes on glass, where a keyboard covers half of what there is to see. */
-export function touches() {
-  return matchMedia("(pointer: coarse)").matches;
+function remember(text, html) {
+  if (rendered.size >= MOST_RENDERED) rendered.delete(rendered.keys().next().value);
+  rendered.set(text, html);
 }
 
-/** Whether a key sends. On a phone Enter is a new line: there is no Shift to hold. */
-export function sends(event) {
-  // Safari ends the composition before this event, and says by 229 alone that its Enter was part of that.
-  const composing = event.isComposing || event.keyCode === 229;
-  return event.key === "Enter" && !event.shiftKey && !composing && !touches();
-}
-
-function numbers(message) {
-  const { usage, seconds, first } = message;
+function numbers(message, several) {
+  const { model, usage, seconds, first } = message;
   const parts = [];
+  if (several && model) parts.push(model);
   if (message.stopped) parts.push("stopped");
   if (message.reason === "length") parts.push("cut off by the limit of tokens");
   const count = usage?.completion_tokens ?? message.pieces;

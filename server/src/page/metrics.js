@@ -185,7 +185,8 @@ function tell(state) {
 async function look() {
   const text = await (await ask("metrics")).text();
   const models = parse(text);
-  samples.push({ seconds: performance.now() / 1000, models, shown: new Map() });
+  // A clock that stands still while the computer sleeps would draw no gap.
+  samples.push({ seconds: Date.now() / 1000, models, shown: new Map() });
   while (samples.at(-1).seconds - samples[0].seconds > KEEP) samples.shift();
   const names = [...models.keys()].filter(Boolean);
   const known = [...at("model").options].map((it) => it.value);

@@ -20,6 +20,8 @@ try:
 except ImportError as error:
     print(f"{error}: pip install playwright", file=sys.stderr)
     sys.exit(UNAVAILABLE)
+import mishaps
+from stream import ANSWER, THOUGHTS, events
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("url")
@@ -33,43 +35,6 @@ if not chromium:
     print("there is no chromium on PATH: install it, or give --chromium", file=sys.stderr)
     sys.exit(UNAVAILABLE)
 
-ANSWER = """Here is how to **sort** a list, in two ways:
-
-1. `sorted(list)` gives a *new* list.
-2. `list.sort()` changes the list itself.
-
-```python
-def by_length(words: list[str]) -> list[str]:
-    # The shortest come first; those of one length stay as they were, because the sort is stable.
-    return sorted(words, key=len)
-```
-
-| call | gives | changes |
-|---|---|--:|
-| `sorted(a)` | a list | 0 |
-| `a.sort()` | `None` | 1 |
-
-> Both take `key` and `reverse`.
-
-See [the documentation](https://docs.python.org/3/howto/sorting.html), and <script>alert(1)</script>
-![not fetched](https://example.com/picture.png) [not run](javascript:alert(1)).
-"""
-THOUGHTS = "The user wants to sort a list. There are two ways."
-
-
-def events(text, reasoning=""):
-    """A whole stream of an answer."""
-    deltas = [{"role": "assistant", "content": ""}]
-    deltas += [{"reasoning_content": piece} for piece in re.findall(r"\S+\s*", reasoning)]
-    deltas += [{"content": piece} for piece in re.findall(r"\S*\s*", text) if piece]
-    pieces = [{"choices": [{"index": 0, "delta": it, "finish_reason": None}]} for it in deltas]
-    pieces.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    details = {"cached_tokens": 16}
-    usage = {"prompt_tokens": 31, "completion_tokens": len(deltas), "prompt_tokens_details": details}
-    pieces.append({"choices": [], "usage": usage})
-    return "".join(f"data: {json.dumps(it)}\n\n" for it in pieces) + "data: [DONE]\n\n"
-
-
 class Tour:
     """A page, what it has asked for, and what it should not have done."""
 
@@ -77,7 +42,7 @@ class Tour:
         self.context = browser.new_context(**options)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=args.url)
         self.page = self.context.new_page()
-        self.wrong, self.allowed, self.bodies, self.change = [], [], [], {}
+        self.wrong, self.allowed, self.bodies, self.change, self.dialogs = [], [], [], {}, []
         self.watch()
 
     def watch(self):
@@ -87,7 +52,7 @@ class Tour:
         self.page.on("console", self.heard)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", self.requested)
-        self.page.on("dialog", lambda dialog: dialog.accept())
+        self.page.on("dialog", self.told)
         self.page.route("**/v1/chat/completions", self.chat)
 
     def another(self):
@@ -101,14 +66,20 @@ class Tour:
         if message.type in ("error", "warning"):
             self.wrong.append(f"console: {message.text}")
 
+    def told(self, dialog):
+        self.dialogs.append(dialog.type)
+        dialog.accept()
+
     def requested(self, request):
         if not request.url.startswith((args.url, "data:", "blob:")):
             self.wrong.append(f"another host is asked: {request.url}")
 
     def chat(self, route):
-        """Notes what is asked, and sends it on with `change`; or answers with `change` itself."""
+        """Notes what is asked, and sends it on with `change`; or answers with `change` itself, or never."""
         body = json.loads(route.request.post_data)
         self.bodies.append(body)
+        if "never" in self.change:
+            return
         if "fulfill" in self.change:
             route.fulfill(**self.change["fulfill"])
         else:
@@ -289,10 +260,13 @@ def settings(tour):
     page.get_by_role("button", name="New chat").click()
     page.get_by_role("button", name="System prompt and sampling").click()
     given = {"Temperature": 0.5, "Top p": 0.9, "Top k": 40, "Min p": 0.05, "Repeat penalty": 1.1}
-    given |= {"Seed": 7, "Max tokens": 9}
+    given |= {"Seed": 7, "Max tokens": 9, "Presence penalty": 0.1, "Frequency penalty": -0.1}
     page.get_by_label("System prompt", exact=True).fill("You are a fox.")
     for label, value in given.items():
         page.get_by_label(label, exact=True).fill(str(value))
+    # The model has no thoughts to leave out.
+    page.get_by_label("Reasoning effort").select_option("None")
+    given["Reasoning effort"] = "none"
     tour.shot("settings")
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="System prompt and sampling")).to_be_focused()
@@ -473,6 +447,28 @@ def models(tour):
     notice.get_by_role("button", name="Try again").click()
     expect(choice).to_have_value(name)
     expect(notice).to_be_hidden()
+    # One that completes texts alone is none to chat with; where there are several, answers say whose they are.
+    expect(tour.answers.last.locator(".numbers")).not_to_contain_text(name)
+    served = [{"id": id, "max_model_len": 64, "chat": id != "base"} for id in ("base", name, "third")]
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": served}))
+    page.reload()
+    expect(choice.locator("option")).to_have_text([name, "third"])
+    expect(tour.answers.last.locator(".numbers")).to_contain_text(f"{name} · ")
+    page.unroute("**/v1/models")
+    # Who does not know what is served asks before the first question.
+    for known in (True, False):
+        page.route("**/v1/models", lambda route: route.abort())
+        page.evaluate("localStorage.clear(), sessionStorage.removeItem('iree-llm/current')")
+        page.reload()
+        expect(notice).to_contain_text("cannot be reached")
+        if known:
+            page.unroute("**/v1/models")
+        tour.say("Hello")
+        assert tour.bodies[-1].get("model") == (name if known else None), tour.bodies[-1]
+        expect(tour.answers.locator(".numbers")).to_contain_text("8 tokens")
+        page.unroute("**/v1/models")
+    page.reload()
+    expect(choice).to_have_value(name)
     tour.check()
     tour.allowed.remove("Failed to load resource")
 
@@ -498,6 +494,20 @@ def markdown(tour):
     expect(page.locator("#status")).to_have_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("def by_length(") and copied.endswith("key=len)\n"), copied
+    expect(answer.locator(".text p").first).to_have_attribute("dir", "auto")
+    # Twice at once, and where the browser copies nothing.
+    button = answer.locator(".bar button")
+    button.click()
+    expect(button).to_have_text("Copied")
+    button.click()
+    page.wait_for_timeout(2000)
+    expect(button).to_have_text("Copy")
+    page.evaluate("""navigator.clipboard.writeText = () => Promise.reject();
+        document.execCommand = () => false;""")
+    button.click()
+    expect(page.locator("#status")).to_have_text("The browser lets this page copy nothing")
+    expect(button).to_have_text("Copy")
+    page.reload()
     answer.get_by_role("button", name="Copy", exact=True).click()
     assert page.evaluate("navigator.clipboard.readText()") == ANSWER
     thoughts = answer.locator("details")
@@ -587,6 +597,32 @@ def errors(tour):
         new KeyboardEvent("keydown", {key: "Enter", keyCode: 229, bubbles: true, cancelable: true}))""")
     expect(tour.draft).to_have_value("にほん")
     tour.draft.fill("")
+    # Nor does Escape then stop an answer or an edit.
+    composing = """(it, key) => it.dispatchEvent(
+        new KeyboardEvent("keydown", {key, isComposing: true, bubbles: true, cancelable: true}))"""
+    tour.questions.last.get_by_role("button", name="Edit").click()
+    editor = page.get_by_label("Edit the message")
+    editor.evaluate(composing, "Escape")
+    expect(editor).to_be_focused()
+    editor.press("Escape")
+    title = page.get_by_label("Name of the conversation")
+    title.focus()
+    title.evaluate(composing, "Enter")
+    expect(title).to_be_focused()
+    tour.change = {"never": True}
+    tour.draft.fill("Hello")
+    tour.draft.press("Enter")
+    tour.draft.evaluate(composing, "Escape")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    page.wait_for_timeout(300)
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    tour.draft.press("Escape")
+    # What was stopped before it began is no branch.
+    expect(tour.answers.last.locator(".numbers")).to_have_text("stopped")
+    tour.change = {"max_tokens": 8}
+    tour.answers.last.get_by_role("button", name="Regenerate").click()
+    tour.done()
+    expect(tour.answers.last.locator(".branches")).to_be_hidden()
     tour.check()
 
 
@@ -647,6 +683,13 @@ def phone(tour):
     expect(tour.draft).not_to_be_focused()
     tour.fits()
     tour.shot("phone")
+    tour.change = {"max_tokens": 40, "ignore_eos": True}
+    tour.draft.fill("And how do I sort it by length?")
+    page.get_by_role("button", name="Send").tap()
+    tour.done()
+    expect(tour.answers.last.get_by_role("button", name="Continue")).to_be_visible()
+    tour.fits()
+    tour.shot("phone-continue")
     page.get_by_role("button", name="Conversations").tap()
     new = page.get_by_role("button", name="New chat")
     expect(new).to_be_in_viewport()
@@ -745,9 +788,12 @@ def tour_all(browser):
     desk = {"viewport": {"width": 1200, "height": 800}}
     small = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     tour = Tour(browser, **desk)
-    for part in (converse, stop, settings, conversations, returns, tabs, models, markdown, looks, errors, keyboard):
+    for part in (converse, stop, settings, conversations, returns, tabs, models, markdown, looks, errors, keyboard, *mishaps.PARTS):
         part(tour)
         print(part.__name__, flush=True)
+    fed = Tour(browser, **desk)
+    mishaps.silence(fed)
+    print("silence", flush=True)
     phone(Tour(browser, **small))
     print("phone", flush=True)
     forgets(Tour(browser, **desk))
@@ -775,8 +821,10 @@ def tour_key(browser):
     tour.page.unroute("**/page/markdown")
     tour.say("More")
     expect(tour.answers.locator(".text:not(.plain)")).to_have_count(2)
-    tour.page.get_by_role("link", name="Metrics").click()
-    expect(tour.page.get_by_role("status")).to_have_text("Live")
+    # Beside it, where the key is known too.
+    with tour.page.expect_popup() as metrics:
+        tour.page.get_by_role("link", name="Metrics").click()
+    expect(metrics.value.get_by_role("status")).to_have_text("Live")
     tour.check()
 
     # Who has none is asked once, and may come back to it.
