@@ -158,3 +158,159 @@ fn it_breaks_off_when_it_shall() {
     assert!(conversion.write(folder.path(), &mut wrote).unwrap().is_break());
     assert_eq!(calls, 3);
 }
+
+/// An adapter in PEFT's layout: what its configuration says, and its tensors with `f(i)` as values.
+fn adapter(about: &Value, tensors: &[(&str, &[usize])]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("adapter_config.json"), about.to_string()).unwrap();
+    let tensors: Vec<_> = tensors
+        .iter()
+        .map(|(name, shape)| {
+            let bytes = (0..shape.iter().product()).flat_map(|i| value(name, i).to_le_bytes());
+            (name, shape, bytes.collect::<Vec<u8>>())
+        })
+        .collect();
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        (name, TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap())
+    });
+    let file = folder.path().join("adapter_model.safetensors");
+    safetensors::serialize_to_file(views, None, &file).unwrap();
+    folder
+}
+
+/// Element `i` of the tensor `name`: sums of products of such are exact in f32.
+fn value(name: &str, i: usize) -> f32 {
+    ((name.len() + 3 * i) % 7) as f32 * 0.25 - 0.5
+}
+
+/// The values of `name` in `folder`.
+fn values(folder: &Path, name: &str) -> Vec<f32> {
+    let config = ModelConfig::from_dir(folder).unwrap();
+    let parameter = config.tensors().find(|it| it.name == name).unwrap();
+    Checkpoint::open(folder, LoadMode::Mmap).unwrap().get(parameter).unwrap().to_f32()
+}
+
+const QUERIES: &str = "model.layers.1.self_attn.q_proj";
+
+fn peft(name: &str) -> String {
+    format!("base_model.model.{name}")
+}
+
+#[test]
+fn an_adapter_is_added_to_the_weights() {
+    let model = model(0.0);
+    let [a, b] = ["A", "B"].map(|half| peft(&format!("{QUERIES}.lora_{half}.weight")));
+    let [of_token, of_column] =
+        ["A", "B"].map(|half| peft(&format!("model.embed_tokens.lora_embedding_{half}")));
+    let norm = peft("model.norm.weight");
+    let tensors: &[(&str, &[usize])] = &[
+        (&a, &[2, 8]),
+        (&b, &[8, 2]),
+        (&of_token, &[4, 40]),
+        (&of_column, &[8, 4]),
+        (&norm, &[8]),
+    ];
+    let about = json!({"peft_type": "LORA", "r": 2, "lora_alpha": 8, "use_dora": false, "alpha_pattern": {}});
+    let adapter = adapter(&about, tensors);
+    // As strong as it is, and half as strong.
+    for strength in [1.0, 0.5] {
+        let conversion = Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+        let conversion = conversion.with_adapter(adapter.path(), strength).unwrap();
+        let folder = TempDir::new().unwrap();
+        assert!(
+            conversion
+                .write(folder.path(), &mut |_| ControlFlow::Continue(()))
+                .unwrap()
+                .is_continue()
+        );
+        let before = values(model.path(), &format!("{QUERIES}.weight"));
+        let after = values(folder.path(), &format!("{QUERIES}.weight"));
+        for (i, (before, after)) in before.iter().zip(&after).enumerate() {
+            let (row, column) = (i / 8, i % 8);
+            let sum: f32 = (0..2).map(|k| value(&b, row * 2 + k) * value(&a, k * 8 + column)).sum();
+            assert_eq!(*after, before + strength * 4.0 * sum, "{row}, {column}");
+        }
+        let before = values(model.path(), "model.embed_tokens.weight");
+        let after = values(folder.path(), "model.embed_tokens.weight");
+        for (i, (before, after)) in before.iter().zip(&after).enumerate() {
+            let (token, column) = (i / 8, i % 8);
+            let each = |k| value(&of_token, k * 40 + token) * value(&of_column, column * 4 + k);
+            assert_eq!(
+                *after,
+                before + strength * 2.0 * (0..4).map(each).sum::<f32>(),
+                "{token}, {column}"
+            );
+        }
+        // What was trained as a whole is what it is, and all else stays.
+        let whole: Vec<_> = (0..8).map(|i| value(&norm, i)).collect();
+        assert_eq!(values(folder.path(), "model.norm.weight"), whole);
+        let others = format!("{}.weight", QUERIES.replace('1', "0"));
+        assert_eq!(values(folder.path(), &others), values(model.path(), &others));
+    }
+    // PEFT keeps embeddings beside what is added to them.
+    let base = peft("model.embed_tokens.base_layer.weight");
+    let beside = self::adapter(&about, &[&tensors[2..4], &[(&base, &[40, 8])]].concat());
+    let conversion = Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+    let conversion = conversion.with_adapter(beside.path(), 0.0).unwrap();
+    let config = ModelConfig::from_dir(model.path()).unwrap();
+    let embedding = config.tensors().find(|it| it.name == "model.embed_tokens.weight").unwrap();
+    let whole: Vec<_> = (0..320).map(|i| value(&base, i)).collect();
+    assert_eq!(conversion.values(embedding).unwrap(), whole);
+    // By the root of the rank, and with a strength of its own.
+    let about = json!({"peft_type": "LORA", "lora_alpha": 1, "use_rslora": true, "alpha_pattern": {"q_proj": 6}});
+    let scaled = self::adapter(&about, &tensors[..2]);
+    let conversion = Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+    let conversion = conversion.with_adapter(scaled.path(), 1.0).unwrap();
+    let config = ModelConfig::from_dir(model.path()).unwrap();
+    let parameter = config.tensors().find(|it| it.name.starts_with(QUERIES)).unwrap();
+    let after = conversion.values(parameter).unwrap()[0];
+    let sum: f32 = (0..2).map(|k| value(&b, k) * value(&a, k * 8)).sum();
+    assert_eq!(after, values(model.path(), &parameter.name)[0] + (6.0 / 2f64.sqrt()) as f32 * sum);
+}
+
+#[test]
+fn adapters_of_other_kinds_and_other_models_are_refused() {
+    let model = model(0.0);
+    let good = json!({"peft_type": "LORA", "lora_alpha": 8});
+    let [a, b] = ["A", "B"].map(|half| peft(&format!("{QUERIES}.lora_{half}.weight")));
+    let other = peft("model.layers.7.self_attn.q_proj.lora_A.weight");
+    let of_dora = peft(&format!("{QUERIES}.lora_magnitude_vector"));
+    let head = peft("lm_head.weight");
+    type Tensors<'a> = &'a [(&'a str, &'a [usize])];
+    let cases: [(Value, Tensors, &str); 12] = [
+        (json!({"peft_type": "IA3"}), &[], "\"LORA\" alone is supported"),
+        (
+            json!({"peft_type": "LORA", "lora_alpha": 8, "use_dora": true}),
+            &[],
+            "`use_dora` is true",
+        ),
+        (json!({"peft_type": "LORA"}), &[], "`lora_alpha` is null"),
+        (
+            json!({"peft_type": "LORA", "lora_alpha": 1, "alpha_pattern": {"^q": 1}}),
+            &[],
+            "names alone",
+        ),
+        (good.clone(), &[], "it has no tensors"),
+        (good.clone(), &[(&a, &[2, 8])], "one of the matrices"),
+        (good.clone(), &[(&a, &[2, 8]), (&b, &[8, 3])], "[2, 8] and [8, 3], the model's [8, 8]"),
+        (good.clone(), &[(&a, &[2, 9]), (&b, &[8, 2])], "another model's"),
+        (
+            good.clone(),
+            &[(&other, &[2, 8]), (&other.replace("_A", "_B"), &[8, 2])],
+            "no tensor `model.layers.7",
+        ),
+        (good.clone(), &[(&of_dora, &[8])], "DoRA"),
+        (good.clone(), &[(&head, &[41, 8])], "[41, 8], the model's [40, 8]"),
+        (good.clone(), &[("model.norm.weight", &[8])], "begin with `base_model.model.`"),
+    ];
+    for (about, tensors, said) in cases {
+        let adapter = adapter(&about, tensors);
+        let conversion = Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+        let error = conversion.with_adapter(adapter.path(), 1.0).unwrap_err().to_string();
+        assert!(error.contains(said), "{said}: {error}");
+    }
+    let nothing = TempDir::new().unwrap();
+    let conversion = Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+    let error = conversion.with_adapter(nothing.path(), 1.0).unwrap_err().to_string();
+    assert!(error.contains("adapter_config.json"), "{error}");
+}

@@ -263,16 +263,15 @@ impl Shape for Message {
         let whole = self.close(&mut events);
         let full = matches!(end.reason, FinishReason::Length | FinishReason::Context);
         let cut = cut || !whole && !full;
-        let reason = match &end.stop {
-            Some(_) if cut => "stop_sequence",
-            None if cut => "end_turn",
-            _ => self.reason(end),
-        };
-        self.ended = Some((reason, end.stop.clone()));
         if cut {
             // Nobody is to make it.
             self.blocks.pop();
         }
+        let reason = match &end.stop {
+            Some(_) if cut => "stop_sequence",
+            _ => self.reason(end),
+        };
+        self.ended = Some((reason, end.stop.clone()));
         events
     }
 

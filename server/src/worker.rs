@@ -255,7 +255,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Ends all that belong to a request that has failed, of which nobody waits for `events` any more.
+    /// Ends all that belong to a request that has failed, whose `events` nobody waits for any more.
     fn end_siblings(&mut self, events: &mpsc::UnboundedSender<(usize, Event)>) {
         let Self { batcher, jobs, numbers, .. } = self;
         jobs.retain(|id, job| {

@@ -12,9 +12,8 @@ use half::{bf16, f16};
 use safetensors::Dtype as Stored;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::Float;
 use super::tensors::{From, Written};
-use super::undone::Undone;
+use super::{Changes, Float};
 use crate::architecture::Parameter;
 use crate::{Checkpoint, Error, Result};
 
@@ -26,7 +25,7 @@ pub(super) struct Writer<'a> {
     pub path: &'a Path,
     pub dtype: Float,
     pub checkpoint: &'a Checkpoint,
-    pub undone: &'a Undone,
+    pub changes: &'a Changes,
 }
 
 type Wrote<'w> = &'w mut dyn FnMut(u64) -> ControlFlow<()>;
@@ -99,7 +98,7 @@ impl Writer<'_> {
             let bytes = in_parallel(some, columns * self.dtype.size(), |first, out| {
                 let mut values = vec![0.0; columns];
                 for (row, out) in out.chunks_exact_mut(columns * self.dtype.size()).enumerate() {
-                    self.undone.row(&tensor, parameter, first + row, &mut values);
+                    self.changes.row(&tensor, parameter, first + row, &mut values);
                     self.dtype.round(&values, out)?;
                 }
                 Ok(())
@@ -124,7 +123,7 @@ impl Writer<'_> {
         for parameters in experts {
             let mut values = Vec::with_capacity(parameters.len());
             for parameter in parameters {
-                values.push(self.checkpoint.get(parameter)?.to_f32());
+                values.push(self.changes.values(&self.checkpoint.get(parameter)?, parameter));
             }
             let first = parameters[0];
             let read = self.checkpoint.get(first)?;

@@ -2,9 +2,10 @@
 //! element type, nothing quantised.
 //!
 //! The modules in reading order: what the folder's configuration says (`config`), of which parameters its
-//! tensors are (`tensors`), what is undone of their values (`undone`), in which file they lie (`shards`), how one
-//! file is written (`file`).
+//! tensors are (`tensors`), what is undone of their values (`undone`), what was trained beside them (`adapter`), in
+//! which file they lie (`shards`), how one file is written (`file`).
 
+mod adapter;
 mod config;
 mod file;
 mod shards;
@@ -18,8 +19,9 @@ use serde_json::{Map, Value, json};
 
 use crate::architecture::Parameter;
 use crate::config::ModelConfig;
-use crate::{Checkpoint, Error, FileStamp, LoadMode, Result};
+use crate::{Checkpoint, Error, FileStamp, LoadMode, Result, Tensor};
 
+use adapter::Adapter;
 use config::Described;
 use tensors::{Written, written};
 use undone::Undone;
@@ -59,7 +61,32 @@ pub struct Conversion {
     config: ModelConfig,
     described: Described,
     options: ConvertOptions,
+    changes: Changes,
+}
+
+/// What is written of a row other than the model has.
+#[derive(Debug)]
+struct Changes {
     undone: Undone,
+    adapters: Vec<Adapter>,
+}
+
+impl Changes {
+    /// Row `row` of `parameter`, which the model has as `tensor`, as it is written.
+    fn row(&self, tensor: &Tensor, parameter: &Parameter, row: usize, values: &mut [f32]) {
+        self.undone.row(tensor, parameter, row, values);
+        self.adapters.iter().for_each(|it| it.row(parameter, row, values));
+    }
+
+    /// All rows.
+    fn values(&self, tensor: &Tensor, parameter: &Parameter) -> Vec<f32> {
+        let mut values = vec![0.0; parameter.elements()];
+        let columns = parameter.elements() / parameter.rows();
+        for (row, values) in values.chunks_exact_mut(columns).enumerate() {
+            self.row(tensor, parameter, row, values);
+        }
+        values
+    }
 }
 
 impl Conversion {
@@ -76,7 +103,19 @@ impl Conversion {
         let described = Described::read(model, &source, options.dtype)?;
         let config = described.parse(model)?;
         let undone = Undone::of(&source.architecture, &config.architecture);
-        Ok(Self { checkpoint, config, described, options, undone })
+        let changes = Changes { undone, adapters: Vec::new() };
+        Ok(Self { checkpoint, config, described, options, changes })
+    }
+
+    /// The same with the LoRA adapter in `folder` (`adapter_config.json` and `adapter_model.safetensors`, as PEFT
+    /// keeps them) added to the weights in f32, `strength` times as strong as it was trained.
+    ///
+    /// # Errors
+    ///
+    /// A file of it cannot be read, is of another kind than LoRA (or of DoRA), or is for another model.
+    pub fn with_adapter(mut self, folder: &Path, strength: f32) -> Result<Self> {
+        self.changes.adapters.push(Adapter::open(folder, strength, &self.config)?);
+        Ok(self)
     }
 
     /// What the model is, as the result says it.
@@ -95,13 +134,7 @@ impl Conversion {
     ///
     /// As [`Checkpoint::get`].
     pub fn values(&self, parameter: &Parameter) -> Result<Vec<f32>> {
-        let tensor = self.checkpoint.get(parameter)?;
-        let mut values = vec![0.0; parameter.elements()];
-        let rows = parameter.rows();
-        for (row, values) in values.chunks_exact_mut(parameter.elements() / rows).enumerate() {
-            self.undone.row(&tensor, parameter, row, values);
-        }
-        Ok(values)
+        Ok(self.changes.values(&self.checkpoint.get(parameter)?, parameter))
     }
 
     /// The model's files, with what tells whether they have changed.
@@ -131,11 +164,11 @@ impl Conversion {
         if !self.described.generation.is_empty() {
             write_json(&folder.join("generation_config.json"), &self.described.generation)?;
         }
-        let Self { checkpoint, options, undone, .. } = self;
+        let Self { checkpoint, options, changes, .. } = self;
         let shards = shards::Shards::of(written(&self.config), *options);
         for (name, tensors) in &shards.files {
             let path = folder.join(name);
-            let file = file::Writer { path: &path, dtype: options.dtype, checkpoint, undone };
+            let file = file::Writer { path: &path, dtype: options.dtype, checkpoint, changes };
             if file.write(tensors, wrote)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -21,8 +21,8 @@ Examples:
   iree-llm cache clear --stale      what models left that have changed, moved or gone
   iree-llm cache clear
 
-Clearing is safe, also while programs run, but for those of other machines where the folder is on a \
-network's disk (NFS): what is missing is compiled or packed again when it is needed. What `iree-llm pull smollm2` brought lies in the folder too, below `models`, and stays: it does \
+Clearing is safe, also while programs run: what is missing is compiled or packed again when it is \
+needed. Only where several machines share the folder (NFS), stop the programs of the others before. What `iree-llm pull smollm2` brought lies in the folder too, below `models`, and stays: it does \
 not come back by itself. Packed weights are noticed to be damaged at their ends and in a sample at every \
 start, and everywhere by `verify`; compiled graphs are verified at every start.")]
 pub struct Args {

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 use xla_session::checkpoint::{Conversion, ConvertOptions, Float};
@@ -21,10 +22,12 @@ use crate::text_files;
 Examples:
   iree-llm convert model-Q4_K_M.gguf ./model               to bf16
   iree-llm convert ./Llama-3.2-1B-AWQ ./model --dtype f32  every value as it is
+  iree-llm convert Qwen/Qwen2.5-0.5B ./model --lora ./adapter
 
 GGUF files, MLX, AWQ, GPTQ, compressed-tensors, FP8 and plain folders become safetensors beside \
 config.json, tokenizer and chat template, for transformers and whatever reads its folders. f32 keeps \
-every value; what other types cannot hold is rounded to the nearest.")]
+every value; what other types cannot hold is rounded to the nearest. LoRA adapters are added to the \
+weights in f32, before that, as PEFT's merge_and_unload does.")]
 pub struct Args {
     /// A folder, .gguf file, name or Hugging Face id
     #[arg(value_name = "MODEL")]
@@ -38,9 +41,37 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Dtype::Bf16)]
     dtype: Dtype,
 
+    /// A LoRA adapter of the model to add to its weights: a folder with adapter_config.json, as PEFT keeps them, and
+    /// how strong, if not as it was trained. Several are added up
+    #[arg(long, value_name = "FOLDER[=STRENGTH]")]
+    lora: Vec<Adapter>,
+
     /// Nothing on stderr but errors
     #[arg(short, long)]
     quiet: bool,
+}
+
+/// An adapter, and how strong it is.
+#[derive(Debug, Clone, PartialEq)]
+struct Adapter {
+    folder: PathBuf,
+    strength: f32,
+}
+
+impl FromStr for Adapter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A folder may have the sign in its name.
+        let split = text.rsplit_once('=').filter(|_| !Path::new(text).exists());
+        let Some((folder, strength)) = split else {
+            return Ok(Self { folder: text.into(), strength: 1.0 });
+        };
+        let number = strength.parse::<f32>().ok().filter(|it| it.is_finite());
+        let strength =
+            number.ok_or_else(|| format!("{strength:?} is no number: give FOLDER=0.5"))?;
+        Ok(Self { folder: folder.into(), strength })
+    }
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -58,10 +89,13 @@ impl Args {
     /// There is something in the folder, the model cannot be read, or the folder cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let progress = Progress::new(self.quiet);
-        let Self { model, folder, dtype, .. } = self;
+        let Self { model, folder, dtype, lora, .. } = self;
         check_empty(&folder)?;
         let model = ModelArgs { model: Some(model) }.locate(&progress)?;
-        let conversion = Conversion::open(&model.folder, ConvertOptions::new(dtype.into()))?;
+        let mut conversion = Conversion::open(&model.folder, ConvertOptions::new(dtype.into()))?;
+        for Adapter { folder, strength } in lora {
+            conversion = conversion.with_adapter(&folder, strength)?;
+        }
 
         let is_new = !folder.exists();
         let end = Self::write(&model, &conversion, &folder, &progress);
@@ -152,6 +186,18 @@ fn check_empty(folder: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_adapter_may_have_a_strength() {
+        let of = |folder: &str, strength| Ok(Adapter { folder: folder.into(), strength });
+        assert_eq!("./adapter".parse(), of("./adapter", 1.0));
+        assert_eq!("a=b=-0.5".parse(), of("a=b", -0.5));
+        assert!("a=much".parse::<Adapter>().unwrap_err().contains("\"much\" is no number"));
+        let folder = tempfile::tempdir().unwrap();
+        let named = folder.path().join("r=16");
+        fs::create_dir(&named).unwrap();
+        assert_eq!(named.to_str().unwrap().parse(), of(named.to_str().unwrap(), 1.0));
+    }
 
     #[test]
     fn what_a_killed_conversion_has_left_is_nothing_and_all_else_is() {

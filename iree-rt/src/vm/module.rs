@@ -30,7 +30,7 @@ struct Inner {
 }
 
 /// What has the bytes of a module.
-type Archive = Box<dyn AsRef<[u8]> + Send + Sync>;
+type Archive = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 // SAFETY: bytecode modules do not change after creation; their state is each context's own.
 unsafe impl Send for Inner {}
@@ -83,7 +83,7 @@ impl Module {
             // SAFETY: nobody changes the file (by the contract of this function).
             let map = unsafe { Mmap::map(&file)? };
             // SAFETY: by the contract of this function; a mapping is page-aligned.
-            unsafe { Self::from_archive(Box::new(map)) }
+            unsafe { Self::from_archive(Arc::new(map)) }
         };
         load().map_err(|e| e.context(path.display()))
     }
@@ -144,7 +144,7 @@ impl Module {
         let mut copy = MmapMut::map_anon(bytes.len())?;
         copy.copy_from_slice(bytes);
         // SAFETY: by the contract of this function.
-        unsafe { Self::from_archive(Box::new(copy.make_read_only()?)) }
+        unsafe { Self::from_archive(Arc::new(copy.make_read_only()?)) }
     }
 
     /// Loads a module from the bytes of a `.vmfb` where they are; `owner` (what `include_bytes!` gives, a
@@ -161,7 +161,7 @@ impl Module {
         O: AsRef<[u8]> + Send + Sync + 'static,
     {
         // SAFETY: by the contract of this function.
-        unsafe { Self::from_archive(Box::new(owner)) }
+        unsafe { Self::from_archive(Arc::new(owner)) }
     }
 
     /// # Safety

@@ -1,6 +1,7 @@
 //! Reflection: what a module says of itself beside the functions that it exports.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::fmt;
 
@@ -25,7 +26,7 @@ pub struct ImportInfo {
     /// Its full name: `module.function`.
     pub name: String,
     /// What it takes and returns, as far as the letters of IREE's calling convention tell: a
-    /// reference may be to anything.
+    /// reference may be to anything, and arguments that may come any number of times stand once.
     pub signature: Signature,
     /// Whether the module loads without it.
     pub is_optional: bool,
@@ -151,10 +152,9 @@ pub(crate) unsafe fn attributes(
         // SAFETY: by the contract of this function.
         let (name, value) =
             unsafe { (text(pair.__bindgen_anon_1.key), text(pair.__bindgen_anon_2.value)) };
-        if all.insert(name, value).is_some() {
-            // No compiler writes a name twice: a damaged module.
-            break;
-        }
+        // No compiler writes a name twice: a damaged module.
+        let Entry::Vacant(place) = all.entry(name) else { break };
+        place.insert(value);
     }
     all
 }

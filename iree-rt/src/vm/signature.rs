@@ -149,7 +149,8 @@ impl fmt::Display for Signature {
 fn by_letter(letters: &str) -> Vec<ValueType> {
     letters
         .chars()
-        .filter(|&letter| letter != 'v')
+        // Nothing, and what is around arguments that may come any number of times.
+        .filter(|letter| !matches!(letter, 'v' | 'C' | 'D'))
         .map(|letter| match letter {
             'i' => ValueType::Scalar(ScalarType::I32),
             'I' => ValueType::Scalar(ScalarType::I64),

@@ -47,6 +47,9 @@ fn imports_and_dependencies_are_listed() {
     assert_eq!(add.to_string(), "host.add(i32, i32) -> (i32)");
     assert!(!add.is_optional);
     assert!(imports.iter().all(|it| it.name.contains('.')), "{imports:?}");
+    let imports = module(kinds()).imports().unwrap();
+    let of_hal = imports.iter().find(|it| it.name == "hal.buffer_view.assert").unwrap();
+    assert_eq!(of_hal.to_string(), "hal.buffer_view.assert(ref, ref, i32, i32, i64) -> ()");
 
     let names = |module: Module| {
         let all = module.dependencies().unwrap();

@@ -27,20 +27,38 @@ pub(super) fn listed(property: &Value, parameters: &Value) -> Option<Vec<String>
 /// The rule of call number `at` of a tool that cannot be kept to: `parameters` say something of all arguments together
 /// that no form of arguments one by one has.
 pub(super) fn impossible(parameters: &Value, at: usize) -> Option<String> {
-    const KNOWN: [&str; 8] = [
-        "type",
-        "properties",
-        "required",
-        "additionalProperties",
-        "$defs",
-        "definitions",
-        "$schema",
-        "$id",
+    const OF_ALL: [&str; 20] = [
+        "$ref",
+        "allOf",
+        "anyOf",
+        "const",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "else",
+        "enum",
+        "if",
+        "maxProperties",
+        "minProperties",
+        "not",
+        "oneOf",
+        "patternProperties",
+        "propertyNames",
+        "then",
+        "unevaluatedProperties",
+        "$dynamicRef",
+        "$recursiveRef",
     ];
-    let keys = parameters.as_object().into_iter().flatten().map(|it| it.0.as_str());
-    let key = keys.into_iter().find(|key| !KNOWN.contains(key) && !WORDS.contains(key))?;
-    let key = key.replace(|it: char| !it.is_ascii_alphanumeric(), "_");
-    Some(format!("call{at}: unsupported_keyword_{key}\n"))
+    let named = parameters["properties"].as_object();
+    let is_named =
+        |key: &Value| key.as_str().is_some_and(|it| named.is_some_and(|all| all.contains_key(it)));
+    let mut needed = parameters["required"].as_array().into_iter().flatten();
+    let key = match OF_ALL.into_iter().find(|key| parameters.get(key).is_some()) {
+        Some(key) => key,
+        None if needed.any(|key| !is_named(key)) => "required",
+        None => return None,
+    };
+    Some(format!("call{at}: unsupported_keyword_{}\n", key.replace('$', "")))
 }
 
 /// Keys of a schema that are for people, or of ours.
@@ -150,18 +168,21 @@ pub(super) fn arguments(parameters: &Value) -> Vec<(&String, &Value, bool)> {
     properties.map(|(key, schema)| (key, schema, needed(key))).collect()
 }
 
-/// `parameters` without a reference at their top, as writers of schemas make them that give each type a name.
+/// `parameters` without a reference at their top, as writers of schemas make them that give each type a name. One that
+/// leads nowhere, or that says only a part, stays.
 pub(super) fn without_reference(parameters: &Value) -> Value {
     let meant = resolved(parameters, parameters);
-    let (Some(meant), Some(all)) = (meant.as_object(), parameters.as_object()) else {
+    let is_whole = meant.is_object() && meant.get("$ref").is_none();
+    if !is_whole
+        || !says_only(parameters, &["$ref", "$defs", "definitions", "$schema", "$id", "type"])
+    {
         return parameters.clone();
-    };
-    let mut all = all.clone();
-    all.remove("$ref");
-    for (key, value) in meant.iter().filter(|it| it.0 != "$ref") {
-        all.entry(key).or_insert_with(|| value.clone());
     }
-    Value::Object(all)
+    let (mut all, beside) = (meant.clone(), parameters.as_object().into_iter().flatten());
+    for (key, value) in beside.filter(|it| it.0 != "$ref") {
+        all[key] = value.clone();
+    }
+    all
 }
 
 /// What `schema` means, a part of `root` that may be found elsewhere in it.

@@ -65,6 +65,9 @@ pub(super) fn rule(style: AnswerStyle, special: Special<'_>, tool: &Tool, at: us
         return rule;
     }
     let count = arguments(parameters).len();
+    if count == 0 && tool.strict && parameters["additionalProperties"].is_object() {
+        return format!("call{at}: unsupported_keyword_additionalProperties\n");
+    }
     if count == 0 && parameters["additionalProperties"] != false {
         let one = match style == AnswerStyle::GEMMA {
             true => "KEY \":\" any",

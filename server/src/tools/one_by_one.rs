@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use serde_json::Value;
 use text::{ArgumentMarks, takes_text};
 
 use super::Tool;
@@ -40,24 +41,23 @@ pub(super) fn rule(marks: ArgumentMarks, special: Special<'_>, tool: &Tool, at: 
     }
     let arguments = arguments(parameters);
     let mut room = Room::new(arguments.len());
+    let value = |schema: &Value, takes_text: bool, room: &mut Room| match listed(schema, parameters)
+    {
+        Some(values) => {
+            let values: Vec<_> = values.iter().map(|it| quoted(it)).collect();
+            format!("({}) {end}", values.join(" | "))
+        }
+        None if takes_text => format!("argument {after}"),
+        None => format!("{} {end}", json_of(schema, parameters, room)),
+    };
     let others = &parameters["additionalProperties"];
     if arguments.is_empty() && *others != false {
-        let value = match others.is_object() && !takes_text(parameters, "") {
-            true => format!("{} {end}", json_of(others, parameters, &mut room)),
-            false => format!("argument {after}"),
-        };
+        let value = value(others, takes_text(parameters, "") || !others.is_object(), &mut room);
         let _ = write!(call, " ({open} /[^<>\"\\n]+/ {begin} {value})*");
     }
     for (number, (key, property, needed)) in arguments.into_iter().enumerate() {
         let _ = write!(call, " argument{at}_{number}{}", if needed { "" } else { "?" });
-        let value = match listed(property, parameters) {
-            Some(values) => {
-                let values: Vec<_> = values.iter().map(|it| quoted(it)).collect();
-                format!("({}) {end}", values.join(" | "))
-            }
-            _ if takes_text(parameters, key) => format!("argument {after}"),
-            _ => format!("{} {end}", json_of(property, parameters, &mut room)),
-        };
+        let value = value(property, takes_text(parameters, key), &mut room);
         // A name is text, whatever it looks like.
         let key = quoted(key);
         let _ = writeln!(rules, "argument{at}_{number}: {open} {key} {begin} {value}");

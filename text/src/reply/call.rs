@@ -186,8 +186,9 @@ impl Call {
                     argue(&text[self.given..]);
                     self.given = text.len();
                 } else if *whole && self.given == 0 {
-                    // Some write an object's text as a string, and null for none.
+                    // Some write an object's text as a string, and null or nothing for none.
                     let written = serde_json::from_str::<Option<String>>(text);
+                    let written = written.map(|it| it.filter(|it| !it.trim().is_empty()));
                     argue(
                         &written.map_or_else(|_| text.to_owned(), |it| it.unwrap_or("{}".into())),
                     );

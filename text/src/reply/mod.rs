@@ -237,8 +237,8 @@ impl Reply {
         }
     }
 
-    /// Whether an answer that ends here by itself leaves a call that is not whole. One of gpt-oss is: it ends with the
-    /// answer.
+    /// Whether an answer that ends here by itself leaves a call that is not whole. One of gpt-oss' is whole: it ends with
+    /// the answer.
     pub fn lacks_end(&self) -> bool {
         self.is_in_call() && !matches!(self.state, State::Messages(_))
     }

@@ -148,8 +148,9 @@ impl Parameters {
                 Err(_) => return Some(first),
             }
         }
-        // The rest of the string is to come, if the call has not ended without it.
-        rest[first..].contains(self.end.0).then_some(first)
+        // The rest of the string is to come, if the call has not ended or gone on without it.
+        let behind = rest[first + close.len()..].trim_start();
+        [self.end.0, self.marks.key[0]].iter().any(|it| behind.starts_with(it)).then_some(first)
     }
 
     /// `value` as it is if it is JSON, of a type that the argument may have if it may be text; as a string else. Some

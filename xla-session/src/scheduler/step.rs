@@ -203,7 +203,7 @@ impl Scheduler {
         let mut running = self.running.values();
         running.any(|it| {
             let ends = it.computed + piece(it.computed, self.options.rows, it.behind());
-            // One that computes all of it anew, for its own sake, is not waited for.
+            // One that computes all of it anew, for its own sake, has a long way to that page.
             (cached..end).contains(&it.computed)
                 && it.tokens.starts_with(&tokens[..end])
                 && (!has_states || tokens.starts_with(&it.tokens[..ends]))

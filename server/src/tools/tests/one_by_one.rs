@@ -93,12 +93,29 @@ fn a_schema_may_have_a_name() {
 }
 
 #[test]
+fn a_reference_that_says_only_a_part_stays() {
+    for parameters in [
+        json!({"$ref": "#/$defs/Typo", "$defs": {}}),
+        json!({"$ref": "https://example.com/a.json"}),
+        json!({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}),
+        json!({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object"}}, "properties": {"b": {"type": "integer"}}}),
+    ] {
+        assert_eq!(argument::without_reference(&parameters), parameters);
+        let grammar = grammar(AnswerStyle::QWEN_CODER, &parameters, true);
+        let can_be = std::panic::catch_unwind(|| accepts(&grammar, &[], "")).is_ok();
+        assert!(!can_be, "{parameters} is not kept to");
+    }
+}
+
+#[test]
 fn arguments_of_any_name_have_a_schema() {
     let parameters = json!({"type": "object", "additionalProperties": {"type": "integer"}});
     assert!(check(&parameters, &[("a", "5"), ("b", "-1")]));
     assert!(!check(&parameters, &[("a", "x")]));
     let texts = json!({"type": "object", "additionalProperties": {"type": "string"}});
     assert!(check(&texts, &[("a", "x")]));
+    let listed = json!({"type": "object", "additionalProperties": {"enum": ["x", "y"]}});
+    assert!(check(&listed, &[("a", "x")]) && !check(&listed, &[("a", "z")]));
 }
 
 /// What is said of all arguments together is not kept to one by one: who insists is told.
@@ -115,6 +132,10 @@ fn what_cannot_be_kept_to_is_refused_where_it_is_insisted_on() {
         let mut plain = either.clone();
         plain.as_object_mut().unwrap().remove("anyOf");
         plain["description"] = "Two numbers.".into();
+        plain["x-order"] = json!(["a", "b"]);
+        let mut more = plain.clone();
+        more["required"] = json!(["a", "c"]);
+        assert!(!is_kept(&more, true), "{style:?}: of `c` nothing is known");
         assert!(is_kept(&plain, true), "{style:?}");
     }
 }
