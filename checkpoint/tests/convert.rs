@@ -256,6 +256,25 @@ fn an_adapter_is_added_to_the_weights() {
     let embedding = config.tensors().find(|it| it.name == "model.embed_tokens.weight").unwrap();
     let whole: Vec<_> = (0..320).map(|i| value(&base, i)).collect();
     assert_eq!(conversion.values(embedding).unwrap(), whole);
+    // Beside another one, both add to it, in whichever order.
+    for folders in [[&beside, &adapter], [&adapter, &beside]] {
+        let mut conversion =
+            Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+        for folder in folders {
+            conversion = conversion.with_adapter(folder.path(), 1.0).unwrap();
+        }
+        let each = |k| value(&of_token, k * 40) * value(&of_column, k);
+        let sum = 2.0 * (0..4).map(each).sum::<f32>();
+        assert_eq!(conversion.values(embedding).unwrap()[0], whole[0] + sum + sum);
+    }
+    // Of a model that reads images PEFT names the modules of all of it.
+    let named =
+        |half| peft(&format!("model.language_model.layers.1.self_attn.q_proj.lora_{half}.weight"));
+    let of_images = self::adapter(&about, &[(&named("A"), &[2, 8]), (&named("B"), &[8, 2])]);
+    let conversion = Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+    let conversion = conversion.with_adapter(of_images.path(), 1.0).unwrap();
+    let queries = config.tensors().find(|it| it.name.starts_with(QUERIES)).unwrap();
+    assert_ne!(conversion.values(queries).unwrap(), values(model.path(), &queries.name));
     // By the root of the rank, and with a strength of its own.
     let about = json!({"peft_type": "LORA", "lora_alpha": 1, "use_rslora": true, "alpha_pattern": {"q_proj": 6}});
     let scaled = self::adapter(&about, &tensors[..2]);
@@ -277,7 +296,7 @@ fn adapters_of_other_kinds_and_other_models_are_refused() {
     let of_dora = peft(&format!("{QUERIES}.lora_magnitude_vector"));
     let head = peft("lm_head.weight");
     type Tensors<'a> = &'a [(&'a str, &'a [usize])];
-    let cases: [(Value, Tensors, &str); 12] = [
+    let cases: [(Value, Tensors, &str); 14] = [
         (json!({"peft_type": "IA3"}), &[], "\"LORA\" alone is supported"),
         (
             json!({"peft_type": "LORA", "lora_alpha": 8, "use_dora": true}),
@@ -285,6 +304,16 @@ fn adapters_of_other_kinds_and_other_models_are_refused() {
             "`use_dora` is true",
         ),
         (json!({"peft_type": "LORA"}), &[], "`lora_alpha` is null"),
+        (
+            json!({"peft_type": "LORA", "init_lora_weights": "pissa"}),
+            &[],
+            "`init_lora_weights` is \"pissa\"",
+        ),
+        (
+            json!({"peft_type": "LORA", "alora_invocation_tokens": [1]}),
+            &[],
+            "`alora_invocation_tokens` is [1]",
+        ),
         (
             json!({"peft_type": "LORA", "lora_alpha": 1, "alpha_pattern": {"^q": 1}}),
             &[],
@@ -309,6 +338,19 @@ fn adapters_of_other_kinds_and_other_models_are_refused() {
         let error = conversion.with_adapter(adapter.path(), 1.0).unwrap_err().to_string();
         assert!(error.contains(said), "{said}: {error}");
     }
+    // What one has whole another one may not have otherwise.
+    let mut conversion = Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+    let norm = adapter(&good, &[(&peft("model.norm.weight"), &[8])]);
+    conversion = conversion.with_adapter(norm.path(), 1.0).unwrap();
+    conversion = conversion.with_adapter(norm.path(), 1.0).unwrap();
+    let other = adapter(&good, &[(&peft("model.norm.weight"), &[8])]);
+    let file = other.path().join("adapter_model.safetensors");
+    let mut bytes = fs::read(&file).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let error = conversion.with_adapter(other.path(), 1.0).unwrap_err().to_string();
+    assert!(error.contains("all of `model.norm.weight`"), "{error}");
     let nothing = TempDir::new().unwrap();
     let conversion = Conversion::open(model.path(), ConvertOptions::new(Float::F32)).unwrap();
     let error = conversion.with_adapter(nothing.path(), 1.0).unwrap_err().to_string();

@@ -59,6 +59,10 @@ fn escape(words: &str, to: &mut String) {
             [b'\\', b'(', ..] => ("\\(", "\\)"),
             [b'\\', b'[', ..] => ("\\[", "\\]"),
             [b'$', b'$', ..] => ("$$", "$$"),
+            // In an address it is one of its letters.
+            [b'$', ..] if words[..words.len() - rest.len()].ends_with(['?', '&', '/', '=']) => {
+                ("$", "")
+            }
             [b'$', ..] => ("$", "$"),
             // Another escape.
             _ => (&rest[..1 + rest[1..].chars().next().map_or(0, char::len_utf8)], ""),
@@ -90,13 +94,17 @@ fn closes(text: &str, end: &str) -> Option<usize> {
         // As pandoc has it: between prices there is a space before the second sign, or a digit behind it.
         "$" => {
             let mut ends = text.match_indices(['$', '\n']).map(|(at, _)| at);
-            let length = ends.find(|&at| !text[..at].ends_with('\\'))?;
+            let escapes =
+                |at: usize| text[..at].bytes().rev().take_while(|it| *it == b'\\').count();
+            let length = ends.find(|&at| escapes(at) % 2 == 0)?;
             let (inside, behind) = (&text[..length], &text[length..]);
             let behind = behind.strip_prefix('$')?;
             let is_open = |it: &str| it.is_empty() || it.starts_with(char::is_whitespace);
             let is_price = inside.ends_with(char::is_whitespace)
                 || behind.starts_with(|it: char| it.is_ascii_digit());
-            (!is_open(inside) && !is_price).then_some(length)
+            // Names of variables, and what markdown has of its own.
+            let is_markdown = ["`", "**", "://"].iter().any(|it| inside.contains(it));
+            (!is_open(inside) && !is_price && !is_markdown).then_some(length)
         }
         // No more and no fewer.
         ticks if ticks.starts_with('`') => {
@@ -137,6 +145,7 @@ mod tests {
             r"\[ \begin{pmatrix} a & b \\ c & d \end{pmatrix} \]",
             r"$$\sum_{i=1}^n [a](https://b) `c`$$",
             r"$\$5$",
+            r"$a\\$",
             r"$<b>$",
         ] {
             let shown = formula.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -164,6 +173,12 @@ mod tests {
             ("```\n$a$\n\n$b$", "<pre><code>$a$\n\n$b$</code></pre>\n"),
             ("    $a$", "<pre><code>$a$\n</code></pre>\n"),
             ("$$a\n\n*b*$$", "<p>$$a</p>\n<p><em>b</em>$$</p>\n"),
+            ("Use $PATH, not `$HOME`.", "<p>Use $PATH, not <code>$HOME</code>.</p>\n"),
+            ("**$A** and **$B**", "<p><strong>$A</strong> and <strong>$B</strong></p>\n"),
+            (
+                "<https://a.b/c?$d=e&$f=5>",
+                "<p><a href=\"https://a.b/c?$d=e&amp;$f=5\">https://a.b/c?$d=e&amp;$f=5</a></p>\n",
+            ),
         ] {
             assert_eq!(html(text), expected);
         }

@@ -27,7 +27,12 @@ pub struct Detokenizer {
 impl Detokenizer {
     pub(crate) fn new(tokenizer: Tokenizer, prompt: &[u32]) -> Self {
         // Some decoders strip the first token's space: a few tokens of context keep it.
-        let ids = prompt[prompt.len().saturating_sub(CONTEXT)..].to_vec();
+        let mut start = prompt.len().saturating_sub(CONTEXT);
+        // A run of bytes is decoded as a whole.
+        while start > 0 && tokenizer.is_byte(prompt[start]) {
+            start -= 1;
+        }
+        let ids = prompt[start..].to_vec();
         let shown = ids.len();
         let (given, special) = (String::new(), Vec::new());
         Self { tokenizer, ids, start: 0, shown, given, held: 0, special }

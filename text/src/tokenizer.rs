@@ -195,6 +195,14 @@ impl Tokenizer {
         self.special.contains(&id)
     }
 
+    /// Whether `id` stands for a byte that has no token of its own: `<0x0A>`.
+    pub(crate) fn is_byte(&self, id: u32) -> bool {
+        self.written(id).is_some_and(|it| {
+            let digits = it.strip_prefix("<0x").and_then(|it| it.strip_suffix('>'));
+            digits.is_some_and(|it| it.len() == 2 && u8::from_str_radix(it, 16).is_ok())
+        })
+    }
+
     /// How the token `id` is written.
     pub(crate) fn written(&self, id: u32) -> Option<String> {
         self.tokenizer.id_to_token(id)

@@ -271,6 +271,23 @@ fn chats_begin_with_bos_once_where_the_file_says_so() {
     assert_eq!(chat(&vocabulary, "the"), plain);
 }
 
+/// However many bytes a prompt ends in, which are decoded as a whole.
+#[test]
+fn an_answer_goes_on_behind_bytes_of_the_prompt() {
+    let tokenizer = tokenizer(&sentencepiece());
+    for (prompt, answer) in [("ab🇩🇪", "\nab"), ("您好\n", "您 ab"), ("😀😀", "😀"), ("a😀", "b")]
+    {
+        let before = tokenizer.encode(prompt, false).unwrap();
+        let all = tokenizer.encode(&format!("{prompt}{answer}"), false).unwrap();
+        assert_eq!(all[..before.len()], before);
+        let mut detokenizer = tokenizer.detokenizer(&before);
+        let pieces = all[before.len()..].iter().map(|&id| detokenizer.push(id).unwrap());
+        let mut text: String = pieces.collect();
+        text += &detokenizer.finish().unwrap();
+        assert_eq!(text, answer, "behind {prompt}");
+    }
+}
+
 #[test]
 fn phi_3_drops_white_space_behind_its_markers() {
     let vocabulary = Vocabulary { architecture: "phi3".into(), ..sentencepiece() };

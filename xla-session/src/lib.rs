@@ -13,7 +13,7 @@
 
 #![warn(missing_debug_implementations)]
 
-/// The programs of the README.
+/// The programs of the README, which are compiled: run, they would fill the cache of whoever runs the tests.
 #[cfg(all(doctest, feature = "iree"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::architecture::Parameter;
 use crate::config::ModelConfig;
+use crate::names::of_text_model;
 use crate::{Error, Result};
 
 const CONFIG: &str = "adapter_config.json";
@@ -71,7 +72,8 @@ impl Adapter {
         let parameter = |key: &str, name: &str| {
             parameters.get(name).copied().ok_or_else(|| {
                 wrong(format!(
-                    "`{key}`: the model has no tensor `{name}`: is the adapter another model's?"
+                    "`{key}`: there is no tensor `{name}` to change: the adapter is another model's, or it is for one \
+                     that is written in parts here, or that is the embedding (a tied head)"
                 ))
             })
         };
@@ -86,6 +88,8 @@ impl Adapter {
             if name.contains(".lora_magnitude_vector") {
                 return Err(wrong(format!("`{key}` is of DoRA, which is not supported")));
             }
+            // Of a model of images, too, that of text is written.
+            let name = &*of_text_model(name);
             let Some((module, half, is_embedding)) = half_of(name) else {
                 let name = name.replace(".base_layer.", ".");
                 let (has, wants) = (view.shape(), &parameter(key, &name)?.shape);
@@ -123,13 +127,24 @@ impl Adapter {
         Ok(Self(changes))
     }
 
-    /// Changes row `row` of `parameter`.
-    pub fn row(&self, parameter: &Parameter, row: usize, values: &mut [f32]) {
-        let Some(Change { whole, added }) = self.0.get(&parameter.name) else { return };
-        if let Some(whole) = whole {
-            values.copy_from_slice(&whole[row * values.len()..][..values.len()]);
-        }
-        let Some(LowRank { a, b, rank, scale }) = added else { return };
+    /// The tensor called `name`, if it has all of it.
+    pub fn whole(&self, name: &str) -> Option<&[f32]> {
+        self.0.get(name)?.whole.as_deref()
+    }
+
+    /// The name of a tensor of which both have all, and not the same.
+    pub fn contradicts<'a>(&'a self, other: &Self) -> Option<&'a str> {
+        let mut all = self.0.iter().filter_map(|(name, it)| Some((name, it.whole.as_ref()?)));
+        all.find(|(name, whole)| other.whole(name).is_some_and(|it| it != &whole[..]))
+            .map(|it| &**it.0)
+    }
+
+    /// Adds to row `row` of `parameter`.
+    pub fn add(&self, parameter: &Parameter, row: usize, values: &mut [f32]) {
+        let change = self.0.get(&parameter.name);
+        let Some(LowRank { a, b, rank, scale }) = change.and_then(|it| it.added.as_ref()) else {
+            return;
+        };
         let mut sums = vec![0.0; values.len()];
         for (b, a) in b[row * rank..][..*rank].iter().zip(a.chunks_exact(values.len())) {
             for (sum, a) in sums.iter_mut().zip(a) {
@@ -188,10 +203,25 @@ impl About {
         if kind != "LORA" {
             return Err(wrong(format!("`peft_type` is {kind}: \"LORA\" alone is supported")));
         }
-        let unsupported = ["use_dora", "fan_in_fan_out", "layer_replication", "use_qalora"];
+        let unsupported = [
+            "use_dora",
+            "fan_in_fan_out",
+            "layer_replication",
+            "use_qalora",
+            "alora_invocation_tokens",
+        ];
         let is_set = |key: &&str| !matches!(about[*key], Value::Null | Value::Bool(false));
         if let Some(key) = unsupported.into_iter().find(is_set) {
             return Err(wrong(format!("`{key}` is {}, which is not supported", about[key])));
+        }
+        // Others (PiSSA, OLoRA, CorDA, LoftQ) begin with a part of the model's weights, which are others then.
+        let begun = &about["init_lora_weights"];
+        let beside = ["gaussian", "eva", "orthogonal"];
+        if !(begun.is_null() || begun.is_boolean() || beside.iter().any(|it| begun == it)) {
+            return Err(wrong(format!(
+                "`init_lora_weights` is {begun}: the adapter is for weights that its training has changed: save it \
+                 with PEFT's `path_initial_model_for_weight_conversion`"
+            )));
         }
         let number = |key: &str, value: &Value| {
             value.as_f64().ok_or_else(|| wrong(format!("`{key}` is {value}: it must be a number")))

@@ -75,7 +75,11 @@ impl Changes {
     /// Row `row` of `parameter`, which the model has as `tensor`, as it is written.
     fn row(&self, tensor: &Tensor, parameter: &Parameter, row: usize, values: &mut [f32]) {
         self.undone.row(tensor, parameter, row, values);
-        self.adapters.iter().for_each(|it| it.row(parameter, row, values));
+        // All add to the same.
+        if let Some(whole) = self.adapters.iter().find_map(|it| it.whole(&parameter.name)) {
+            values.copy_from_slice(&whole[row * values.len()..][..values.len()]);
+        }
+        self.adapters.iter().for_each(|it| it.add(parameter, row, values));
     }
 
     /// All rows.
@@ -108,13 +112,21 @@ impl Conversion {
     }
 
     /// The same with the LoRA adapter in `folder` (`adapter_config.json` and `adapter_model.safetensors`, as PEFT
-    /// keeps them) added to the weights in f32, `strength` times as strong as it was trained.
+    /// keeps them) added to the weights in f32, `strength` times as strong as it was trained; tensors that were trained
+    /// whole (`modules_to_save`) are as they are. It is in memory, in f32.
     ///
     /// # Errors
     ///
-    /// A file of it cannot be read, is of another kind than LoRA (or of DoRA), or is for another model.
+    /// A file of it cannot be read, is of another kind than LoRA (or of DoRA), or is for another model; or it has a
+    /// tensor as a whole that another adapter has otherwise.
     pub fn with_adapter(mut self, folder: &Path, strength: f32) -> Result<Self> {
-        self.changes.adapters.push(Adapter::open(folder, strength, &self.config)?);
+        let adapter = Adapter::open(folder, strength, &self.config)?;
+        let mut others = self.changes.adapters.iter();
+        if let Some(name) = others.find_map(|other| adapter.contradicts(other)) {
+            let message = format!("it has all of `{name}`, as another adapter has it otherwise");
+            return Err(Error::Checkpoint { path: folder.to_owned(), message });
+        }
+        self.changes.adapters.push(adapter);
         Ok(self)
     }
 

@@ -42,7 +42,7 @@ pub struct Args {
     dtype: Dtype,
 
     /// A LoRA adapter of the model to add to its weights: a folder with adapter_config.json, as PEFT keeps them, and
-    /// how strong, if not as it was trained. Several are added up
+    /// how strong, if not as it was trained (but for tensors that were trained whole). Several are added up
     #[arg(long, value_name = "FOLDER[=STRENGTH]")]
     lora: Vec<Adapter>,
 

@@ -180,6 +180,7 @@ async function write(conversation, message) {
       follow();
     });
   };
+  const turn = message.continued;
   message.running = true;
   message.pieces = 0;
   keep(conversation);
@@ -189,6 +190,8 @@ async function write(conversation, message) {
   try {
     if (served.length === 0) await loadModels();
     for await (const { choices, model: by, usage } of chat(conversation.request(message), controller.signal)) {
+      // Another tab goes on with it.
+      if (message.continued !== turn) break;
       if (by) message.model = by;
       if (usage) message.usage = usage;
       if (!choices.length) continue;
@@ -277,7 +280,7 @@ function act(what, message, button) {
 async function loadModels() {
   try {
     const all = await models();
-    // What the others are asked here they refuse.
+    // The others refuse what is asked here.
     served = all.some((it) => it.chat) ? all.filter((it) => it.chat) : all;
   } catch (error) {
     notice(error.message, loadModels);
@@ -375,6 +378,8 @@ window.addEventListener("storage", ({ key, newValue }) => {
     if (newValue === null) forget(conversation);
     else conversation.refresh();
   }
+  // There may be room now.
+  if (newValue === null) keepUnsaved();
   showModel();
   show();
   showConversations();

@@ -177,13 +177,14 @@ export class Conversation {
       const last = messages.at(-1);
       // An answer without words has not been given: what was asked behind it belongs to the question before.
       if (last?.role === role) last.content += `\n\n${content}`;
-      else if (content) messages.push({ role, content });
+      else if (content.trim()) messages.push({ role, content });
     }
     if (system.trim()) messages.unshift({ role: "system", content: system });
     const request = { messages, stream: true, stream_options: { include_usage: true }, ...sampling };
     if (model) request.model = model;
-    if (message.content) request.continue_final_message = true;
-    if (message.content && message.reasoning) messages.at(-1).reasoning_content = message.reasoning;
+    const goesOn = message.content.trim() !== "";
+    if (goesOn) request.continue_final_message = true;
+    if (goesOn && message.reasoning) messages.at(-1).reasoning_content = message.reasoning;
     return request;
   }
 }

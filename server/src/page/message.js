@@ -78,7 +78,7 @@ export class MessageView {
     this.find("[data-do=after]").disabled = at === siblings.length - 1;
     this.find(".row").hidden = running;
     const isPart = message.stopped || message.error || message.reason === "length";
-    this.find("[data-do=continue]").hidden = !(isPart && message.content && last);
+    this.find("[data-do=continue]").hidden = !(isPart && message.content.trim() && last);
     this.find(".numbers").textContent = running ? "" : numbers(message, several);
   }
 

@@ -63,6 +63,14 @@ impl AnswerStyle {
         }
     }
 
+    /// What a call begins with that a model has not opened, as Qwen3-Coder sometimes does not.
+    pub(crate) fn bare_opening(self) -> Option<&'static str> {
+        match self {
+            Self::OneByOne(_, marks) => Some(marks.name[0]).filter(|it| !it.is_empty()),
+            _ => None,
+        }
+    }
+
     /// What stands behind the call or calls that an opening has; nothing where that is the end of the answer.
     pub fn closing(self) -> &'static str {
         self.marks().map_or("", |it| it.closing)

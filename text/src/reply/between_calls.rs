@@ -6,6 +6,28 @@ use super::parameters::Parameters;
 use super::{AnswerStyle, CallMarks, Calls, Part, Reply, State, words};
 
 impl Reply {
+    /// A call at byte `at` of what is held that nothing opens but its own `mark`, if it is of a tool that there is. Words
+    /// otherwise. Whether there is more to do.
+    pub(super) fn bare_call(&mut self, at: usize, mark: &str, parts: &mut Vec<Part>) -> bool {
+        let Some(AnswerStyle::OneByOne(_, marks)) = self.style else { return false };
+        let is_tool = |name: &str| self.names.iter().any(|all| all.iter().any(|it| it == name));
+        let words_end = match named(&self.held[at..], marks.name) {
+            Name::Perhaps => return false,
+            Name::Is(name, _) if is_tool(name) => {
+                words(Part::Content, self.held[..at].trim_end(), parts);
+                self.held.drain(..at);
+                self.opened = "";
+                self.state = State::Calls;
+                return true;
+            }
+            _ => at + mark.len(),
+        };
+        words(Part::Content, &self.held[..words_end], parts);
+        self.held.drain(..words_end);
+        self.state = State::Words { after: false };
+        true
+    }
+
     /// Whether there is more to do with what is held, which begins there.
     pub(super) fn between_calls(&mut self, parts: &mut Vec<Part>) -> bool {
         let text = self.held.trim_start();

@@ -80,6 +80,8 @@ pub(crate) fn response_of(source: &str) -> Option<Thoughts> {
 pub struct Reply {
     style: Option<AnswerStyle>,
     thoughts: Thoughts,
+    /// Whether the prompt has opened them.
+    prompted: bool,
     state: State,
     /// What words may be in that have not begun.
     response: Option<Thoughts>,
@@ -139,6 +141,7 @@ impl Reply {
         Self {
             style,
             thoughts,
+            prompted: false,
             state,
             response,
             response_end,
@@ -153,7 +156,8 @@ impl Reply {
 
     /// The same, where the prompt has ended in what opens thoughts.
     pub fn thinking(style: Option<AnswerStyle>, thoughts: Thoughts) -> Self {
-        Self { state: State::Thoughts { begun: false }, ..Self::new(style, Some(thoughts)) }
+        let state = State::Thoughts { begun: false };
+        Self { state, prompted: true, ..Self::new(style, Some(thoughts)) }
     }
 
     /// The same, where tools of these `names` may be called: an object that nothing opens, as Llama 3 writes
@@ -384,6 +388,16 @@ impl Reply {
         if !begun {
             self.held = self.held.trim_start().to_owned();
         }
+        // Some open them again that the prompt has opened.
+        let again = self.thoughts[0].trim_end();
+        if !begun && self.prompted && !self.held.is_empty() {
+            if self.held.len() < again.len() && again.starts_with(&self.held) {
+                return false;
+            }
+            if let Some(rest) = self.held.strip_prefix(again) {
+                self.held = rest.trim_start().to_owned();
+            }
+        }
         // Apertus calls from within its thoughts.
         let opening = self.style.filter(|it| *it == AnswerStyle::APERTUS).map(AnswerStyle::opening);
         let marks = [Some(self.thoughts[1]), opening];
@@ -446,7 +460,8 @@ impl Reply {
             }
         }
         let opening = self.style.map(AnswerStyle::opening);
-        let marks = [opening, self.response_end];
+        let bare = self.style.and_then(AnswerStyle::bare_opening).filter(|_| self.names.is_some());
+        let marks = [opening, self.response_end, bare];
         let marks: Vec<_> = marks.into_iter().flatten().collect();
         if marks.is_empty() {
             words(Part::Content, &std::mem::take(&mut self.held), parts);
@@ -455,6 +470,9 @@ impl Reply {
         }
         let found = marks.iter().filter_map(|mark| Some((self.held.find(mark)?, *mark)));
         if let Some((at, mark)) = found.min() {
+            if Some(mark) == bare {
+                return self.bare_call(at, mark, parts);
+            }
             words(Part::Content, self.held[..at].trim_end(), parts);
             self.held.drain(..at + mark.len());
             if Some(mark) == opening {

@@ -109,6 +109,8 @@ fn hermes() {
          \"arguments\": null}, {\"name\": \"i\", \"arguments\": \"{\\\"y\\\": 2}\"}]</tool_call> Done.",
         &[a, b, c, d, e, f, g, h, content("Done.")],
     );
+    let empty = "<tool_call>\n{\"name\": \"f\", \"arguments\": \"\"}\n</tool_call>";
+    check(&style, empty, &call("f", "{}"));
 }
 
 #[test]
@@ -334,6 +336,38 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
     // Without schemas all are text.
     let text = of(&[("deep", "7")]);
     check(style(AnswerStyle::QWEN_CODER), &text, &call("edit", "{\"deep\": \"7\"}"));
+}
+
+/// Of a tool that there is; all else is words.
+#[test]
+fn a_call_of_qwen_coders_needs_no_opening() {
+    let names = ["glob".to_owned()];
+    let new = || Reply::new(Some(AnswerStyle::QWEN_CODER), Some(THINK)).of_tools(&names);
+    let bare = "<function=glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>";
+    let [name, arguments] = call("glob", "{\"pattern\": \"*.md\"}");
+    for behind in ["", "\n</tool_call>"] {
+        let text = format!("I'll look.\n\n{bare}{behind}");
+        check(new, &text, &[content("I'll look."), name.clone(), arguments.clone()]);
+        check(new, &format!("{bare}{behind}"), &[name.clone(), arguments.clone()]);
+    }
+    for words in [
+        "Write `<function=NAME>` and <function=",
+        "a <function=rm>\n</function> b",
+        "<function=glo",
+    ] {
+        check(new, words, &[content(words)]);
+    }
+    // Without tools there are no calls.
+    check(style(AnswerStyle::QWEN_CODER), bare, &[content(bare)]);
+}
+
+#[test]
+fn what_opens_thoughts_may_come_again() {
+    let new = || Reply::thinking(None, THINK);
+    check(new, "<think>\nHm.\n</think>\n\nYes.", &[reasoning("Hm."), content("Yes.")]);
+    check(new, "\n<think>Hm.", &[reasoning("Hm.")]);
+    check(new, "<thin", &[reasoning("<thin")]);
+    check(new, "Hm <think> hm.</think>Yes.", &[reasoning("Hm <think> hm."), content("Yes.")]);
 }
 
 #[test]
