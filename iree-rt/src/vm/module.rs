@@ -167,7 +167,7 @@ impl Module {
     /// # Safety
     /// As [`from_owner`](Self::from_owner).
     unsafe fn from_archive(archive: Archive) -> Result<Self> {
-        // Of what is boxed: a container that holds its bytes inline must not move afterwards.
+        // Where they stay: a container that holds its bytes inline must not move afterwards.
         let bytes = (*archive).as_ref();
         // Executables in a module need it.
         if !bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
