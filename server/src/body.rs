@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Problem;
+use crate::server::aside;
 
 /// Bytes of a body that is read beside the thread that serves: half a millisecond or more.
 const LARGE: usize = 64 << 10;
@@ -38,15 +39,9 @@ pub(crate) async fn read(request: Request, limit: usize) -> Result<Map<String, V
         }
         Problem::request(format!("the body cannot be read: {error}"))
     })?;
-    let size = bytes.len();
+    let is_large = bytes.len() > LARGE;
     let parse = move || serde_json::from_slice(&bytes);
-    let parsed = match size > LARGE {
-        true => tokio::task::spawn_blocking(parse)
-            .await
-            .map_err(|error| Problem::internal(format!("the work on a request ended: {error}")))?,
-        false => parse(),
-    };
-    match parsed {
+    match if is_large { aside(parse).await? } else { parse() } {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(Problem::request("the body is JSON but no object: send {…}")),
         Err(error) => Err(Problem::request(format!("the body is not valid JSON: {error}"))),

@@ -421,8 +421,15 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce(&Model) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let model = model.clone();
-    let done = tokio::task::spawn_blocking(move || work(&model)).await;
-    done.map_err(|error| Problem::internal(format!("the work on a request ended: {error}")))?
+    aside(move || work(&model)).await?
+}
+
+/// The same, of what needs no model.
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Problem::internal(format!("the work on a request ended: {error}")))
 }
 
 /// A name that no other request has: 64 random bits.

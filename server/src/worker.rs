@@ -300,8 +300,9 @@ impl<'a> Worker<'a> {
         });
         match ended {
             Ok(ended) => {
-                let has_run = self.batcher.statistics().steps > self.numbers.batcher.steps;
-                if has_run && std::mem::take(&mut self.failures) > 0 {
+                if self.failures > 0 && self.batcher.statistics().steps > self.numbers.batcher.steps
+                {
+                    self.failures = 0;
                     self.shared.set_gave_up(None);
                 }
                 for (request, ended) in ended {

@@ -4,15 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use half::{bf16, f16};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
 use crate::architecture::Parameter;
 use crate::config::ModelConfig;
+use crate::file::WeightFile;
 use crate::names::of_text_model;
-use crate::{Error, Result};
+use crate::{Error, LoadMode, Result};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
@@ -65,9 +63,8 @@ impl Adapter {
     pub fn open(folder: &Path, strength: f32, config: &ModelConfig) -> Result<Self> {
         let about = About::read(&folder.join(CONFIG))?;
         let path = folder.join(WEIGHTS);
-        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        let (file, tensors) = WeightFile::open(path.clone(), LoadMode::Mmap)?;
         let wrong = |message: String| Error::Checkpoint { path: path.clone(), message };
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|e| wrong(e.to_string()))?;
         let parameters: HashMap<_, _> = config.tensors().map(|it| (&*it.name, it)).collect();
         let parameter = |key: &str, name: &str| {
             parameters.get(name).copied().ok_or_else(|| {
@@ -80,8 +77,12 @@ impl Adapter {
 
         let mut halves: BTreeMap<String, Halves> = BTreeMap::new();
         let mut changes: HashMap<String, Change> = HashMap::new();
-        for (key, view) in tensors.iter() {
-            let values = || floats(&view).map_err(|message| wrong(format!("`{key}` {message}")));
+        for (key, entry) in &tensors {
+            let Some(dtype) = entry.dtype else {
+                let kind = &entry.dtype_name;
+                return Err(wrong(format!("`{key}` is {kind}: F32, F16 and BF16 are supported")));
+            };
+            let (shape, tensor) = (&entry.shape[..], file.tensor(entry, dtype)?);
             let Some(name) = key.strip_prefix(PREFIX) else {
                 return Err(wrong(format!("`{key}`: names of PEFT's begin with `{PREFIX}`")));
             };
@@ -92,22 +93,19 @@ impl Adapter {
             let name = &*of_text_model(name);
             let Some((module, half, is_embedding)) = half_of(name) else {
                 let name = name.replace(".base_layer.", ".");
-                let (has, wants) = (view.shape(), &parameter(key, &name)?.shape);
-                if has != wants {
+                let wants = &parameter(key, &name)?.shape;
+                if shape != wants {
                     return Err(wrong(format!(
-                        "`{key}` has the shape {has:?}, the model's {wants:?}"
+                        "`{key}` has the shape {shape:?}, the model's {wants:?}"
                     )));
                 }
-                changes.insert(name, Change { whole: Some(values()?), added: None });
+                changes.insert(name, Change { whole: Some(tensor.to_f32()), added: None });
                 continue;
             };
-            let &[rows, columns] = view.shape() else {
-                return Err(wrong(format!(
-                    "`{key}` has the shape {:?}: it is no matrix",
-                    view.shape()
-                )));
+            let &[rows, columns] = shape else {
+                return Err(wrong(format!("`{key}` has the shape {shape:?}: it is no matrix")));
             };
-            let matrix = Matrix { shape: [rows, columns], values: values()? };
+            let matrix = Matrix { shape: [rows, columns], values: tensor.to_f32() };
             let it = halves.entry(module.to_owned()).or_default();
             it.is_embedding = is_embedding;
             *(if half == 'A' { &mut it.a } else { &mut it.b }) = Some(matrix);
@@ -269,18 +267,4 @@ fn half_of(name: &str) -> Option<(&str, char, bool)> {
         }
     }
     None
-}
-
-/// The values of a tensor, or what is wrong with it.
-fn floats(view: &TensorView<'_>) -> Result<Vec<f32>, String> {
-    let data = view.data();
-    let halves = || data.as_chunks().0.iter().copied();
-    Ok(match view.dtype() {
-        Dtype::F32 => data.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect(),
-        Dtype::F16 => halves().map(|it| f16::from_le_bytes(it).to_f32()).collect(),
-        Dtype::BF16 => halves().map(|it| bf16::from_le_bytes(it).to_f32()).collect(),
-        other => {
-            return Err(format!("has the element type {other:?}: F32, F16 and BF16 are supported"));
-        }
-    })
 }

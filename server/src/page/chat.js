@@ -181,6 +181,8 @@ async function write(conversation, message) {
     });
   };
   const turn = message.continued;
+  /** Whether another tab goes on with it. */
+  const theirs = () => message.continued !== turn;
   message.running = true;
   message.pieces = 0;
   keep(conversation);
@@ -190,8 +192,7 @@ async function write(conversation, message) {
   try {
     if (served.length === 0) await loadModels();
     for await (const { choices, model: by, usage } of chat(conversation.request(message), controller.signal)) {
-      // Another tab goes on with it.
-      if (message.continued !== turn) break;
+      if (theirs()) break;
       if (by) message.model = by;
       if (usage) message.usage = usage;
       if (!choices.length) continue;
@@ -223,7 +224,7 @@ async function write(conversation, message) {
   if (current === conversation) show();
   else showComposer();
   follow();
-  if (!message.error) announce(message.stopped ? "Stopped" : "The answer is whole");
+  if (!message.error && !theirs()) announce(message.stopped ? "Stopped" : "The answer is whole");
 }
 
 /** Whether nothing new can be asked now, as an answer is written, if only in another conversation. */
