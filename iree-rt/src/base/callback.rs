@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use crate::base::error::{Code, Error, Result};
+use crate::base::exit;
 
 thread_local! {
     static CALLED: Cell<bool> = const { Cell::new(false) };
@@ -40,7 +41,7 @@ pub(crate) fn release(release: impl FnOnce() + Send + 'static) {
         // Without a thread to be had, what was to be released stays: dropping it here would wait.
         let release = ManuallyDrop::new(release);
         let release = move || ManuallyDrop::into_inner(release)();
-        let _ = thread::Builder::new().name("iree-rt-release".into()).spawn(release);
+        let _ = exit::spawn("iree-rt-release", release);
     } else {
         release();
     }

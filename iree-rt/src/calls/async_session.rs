@@ -12,10 +12,24 @@ use std::thread;
 use crate::base::callback::discard;
 use crate::base::canceller::Canceller;
 use crate::base::error::{Code, Error, Result};
+use crate::base::exit::Held;
 use crate::calls::session::Session;
 use crate::hal::devices::device::Device;
 
 type Job = Box<dyn FnOnce(&mut Session) + Send>;
+
+/// What all handles have in common.
+struct Handles {
+    jobs: mpsc::Sender<Job>,
+    end: Arc<Mutex<Option<Held>>>,
+}
+
+impl Drop for Handles {
+    /// From here on the thread comes to its end by itself.
+    fn drop(&mut self) {
+        *lock(&self.end) = Some(Held::new());
+    }
+}
 
 /// A [`Session`] on a thread of its own, made by [`Session::into_async`]. Cloning gives another
 /// handle to the same one; any thread may use it at any time.
@@ -24,7 +38,7 @@ type Job = Box<dyn FnOnce(&mut Session) + Send>;
 /// thread does what is left that somebody still awaits, and ends; nobody waits for it.
 #[derive(Clone)]
 pub struct AsyncSession {
-    jobs: mpsc::Sender<Job>,
+    handles: Arc<Handles>,
     canceller: Canceller,
     device: Device,
 }
@@ -63,6 +77,8 @@ impl Session {
         let (jobs, todo) = mpsc::channel::<Job>();
         let (canceller, device) = (self.canceller(), self.device().clone());
         let mut session = self;
+        let end = Arc::default();
+        let handles = Arc::new(Handles { jobs, end: Arc::clone(&end) });
         let work = move || {
             for job in todo {
                 // Wakers, and results that nobody awaits any more, may panic when they are
@@ -70,11 +86,13 @@ impl Session {
                 let done = catch_unwind(AssertUnwindSafe(|| job(&mut session)));
                 done.unwrap_or_else(discard);
             }
+            drop(session);
+            drop(end);
         };
         thread::Builder::new().name("iree-rt-session".into()).spawn(work).map_err(|error| {
             Error::new(Code::ResourceExhausted, format!("starting a session's thread: {error}"))
         })?;
-        Ok(AsyncSession { jobs, canceller, device })
+        Ok(AsyncSession { handles, canceller, device })
     }
 }
 
@@ -98,7 +116,7 @@ impl AsyncSession {
                 waker.wake();
             }
         });
-        self.jobs.send(job).expect("the thread ends after its last handle");
+        self.handles.jobs.send(job).expect("the thread ends after its last handle");
         Running(shared)
     }
 
@@ -130,7 +148,7 @@ enum Shared<R> {
     Taken,
 }
 
-fn lock<R>(shared: &Mutex<Shared<R>>) -> MutexGuard<'_, Shared<R>> {
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

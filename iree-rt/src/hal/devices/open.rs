@@ -6,6 +6,7 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use crate::base::error::{Code, Error, Result};
+use crate::base::exit;
 use crate::base::instance::Instance;
 use crate::base::proactor_pool::ProactorPool;
 use crate::base::status::check;
@@ -116,13 +117,15 @@ fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<(RawD
                 "device `{uri}` cannot record a profile; `local-task` and `local-sync` can"
             )));
         }
-        if driver == cuda::uri::DRIVER {
+        let raw = if driver == cuda::uri::DRIVER {
             let (raw, its) = cuda::open(uri, &options.cuda)?;
             context = Some(its);
             raw
         } else {
             create(instance, &vulkan::gpu::by_uuid(uri)?)?
-        }
+        };
+        exit::wait_when_exiting();
+        raw
     };
     let member = Member::new(uri, threads, context);
     Ok((RawDevice(raw), member))

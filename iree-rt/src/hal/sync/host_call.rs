@@ -3,13 +3,12 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use iree_sys as sys;
 
-use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
+use crate::base::{callback, exit};
 use crate::hal::devices::device::Device;
 use crate::hal::sync::timeline::Timeline;
 
@@ -64,8 +63,7 @@ fn spawn<T: Send + 'static>(done: &Arc<Timeline>, shared: &Arc<Shared<T>>) {
         }
     };
     let (theirs, ours) = ((done.clone(), shared.clone()), (done.clone(), shared.clone()));
-    let thread = thread::Builder::new().name("iree-rt-copy".into());
-    if thread.spawn(move || work(theirs.0, theirs.1)).is_err() {
+    if exit::spawn("iree-rt-copy", move || work(theirs.0, theirs.1)).is_err() {
         work(ours.0, ours.1);
     }
 }
