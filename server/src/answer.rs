@@ -17,8 +17,8 @@ use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood};
 
 use crate::outcome::Outcome;
+use crate::requests::{Event, Events};
 use crate::server::blocking;
-use crate::worker::{Event, Events};
 use crate::{Model, Problem, body, trace};
 
 /// A stream says that it lives when nothing has come for so long, as while a long prompt runs.

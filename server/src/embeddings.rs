@@ -18,8 +18,8 @@ use xla_session::pooling::normalize;
 
 use crate::completions::Prompts;
 use crate::fields::Fields;
+use crate::requests::{Asked, Event};
 use crate::server::{Shared, blocking};
-use crate::worker::{Asked, Event};
 use crate::{Model, Problem, body, trace};
 
 /// Inputs that run at once; those of one request that are more run in turns of so many.

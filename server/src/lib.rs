@@ -6,13 +6,12 @@
 //! who may call ([`Keys`]), how much ([`Limits`]), and how that stays between us ([`Certificate`]); all of it in OpenAPI's
 //! words, and as a [`Router`] to mount, or as a [`Server`] that listens and stops well.
 //!
-//! **Threads.** Each model has one thread, which owns its [`Batcher`](xla_session::Batcher) and nothing
-//! else has it: requests reach it by a channel, and what comes of them goes back by one channel each.
-//! Whoever drops their end has cancelled: the thread looks before every step. Nothing is locked but
-//! counts.
+//! **Threads.** Each model has one thread, its [`Worker`](xla_session::batching::Worker): requests reach it by a channel,
+//! there it makes text of their tokens, and what comes of them goes back by one channel each. Whoever drops their end
+//! has cancelled: the thread looks before every step. Nothing is locked but counts.
 
 mod model;
-mod worker;
+mod requests;
 
 mod metrics;
 mod trace;

@@ -56,7 +56,6 @@ pub(crate) struct Numbers {
     pub full: u64,
     pub cancelled: u64,
     pub failed: u64,
-    pub step_failures: u64,
     pub sent_away: u64,
 }
 
@@ -74,7 +73,6 @@ impl Numbers {
             full: 0,
             cancelled: 0,
             failed: 0,
-            step_failures: 0,
             sent_away: 0,
         }
     }
@@ -179,7 +177,7 @@ pub(crate) fn text(models: &[(&str, Numbers)], refused: [(&str, u64); 2]) -> Str
     });
     let beside = "Tokens of prompts that the last step could run beside answers";
     page.gauge("iree_llm_step_rows_beside", beside, |it| it.batcher.rows_beside as f64);
-    page.counter("iree_llm_step_failures_total", "Steps that failed", |it| it.step_failures);
+    page.counter("iree_llm_step_failures_total", "Steps that failed", |it| it.batcher.failures);
     page.counter("iree_llm_requests_cancelled_total", "Requests whose client went", |it| {
         it.cancelled
     });

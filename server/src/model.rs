@@ -2,27 +2,20 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use text::{ChatTemplate, Tokenizer};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use xla_session::batching::Worker;
 use xla_session::sample::SamplerOptions;
 use xla_session::{Batcher, Pooling};
 
 use crate::Problem;
 use crate::form::Forms;
 use crate::metrics::Numbers;
-use crate::worker::{Asked, Command, Events, Submission, Worker};
-
-/// A step that takes longer than this is none that comes to an end.
-const STALLED: Duration = Duration::from_secs(120);
-
-/// Most that a step may take behind which a model ends.
-pub(crate) const LAST_STEP: Duration = Duration::from_secs(10);
+use crate::requests::{Asked, Events, Heard, Waiting};
 
 /// What a model is called, and how much it takes on.
 #[derive(Debug, Clone)]
@@ -61,8 +54,7 @@ impl ModelOptions {
     }
 }
 
-/// A model and the thread that steps it, which ends when this is dropped, behind the step that runs. One that takes
-/// longer than ten seconds, as on a GPU that is lost, is not waited for.
+/// A model and the thread that steps it, which ends as a [`Worker`] does when this is dropped.
 pub struct Model {
     pub(crate) options: ModelOptions,
     pub(crate) tokenizer: Tokenizer,
@@ -82,33 +74,9 @@ pub struct Model {
     sent_away: AtomicU64,
     /// Shared with every request that takes places in turns.
     turns: Arc<()>,
-    shared: Arc<Shared>,
-    /// Taken away when it is to end.
-    inbox: Option<Sender<Command>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// What the thread tells of itself.
-pub(crate) struct Shared {
-    /// Since when it has been at the step that it is at; `None` while there is nothing to do.
-    pub busy: Mutex<Option<Instant>>,
-    /// Since when all requests had to be given up twice, without a good step between.
-    pub gave_up: Mutex<Option<Instant>>,
-    pub numbers: Mutex<Numbers>,
-}
-
-impl Shared {
-    pub fn set_busy(&self, since: Option<Instant>) {
-        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
-    }
-
-    pub fn set_gave_up(&self, since: Option<Instant>) {
-        *self.gave_up.lock().unwrap_or_else(PoisonError::into_inner) = since;
-    }
-
-    pub fn publish(&self, numbers: &Numbers) {
-        *self.numbers.lock().unwrap_or_else(PoisonError::into_inner) = *numbers;
-    }
+    /// But for what the worker and the places know.
+    counted: Arc<Mutex<Numbers>>,
+    worker: Worker,
 }
 
 impl Model {
@@ -129,17 +97,8 @@ impl Model {
         let config = engine.model().config();
         let (vocab_size, width) = (config.vocab_size, config.hidden_size);
         let max_context = config.longest_context;
-        let numbers = Numbers::new(batcher.statistics());
-        let shared = Arc::new(Shared {
-            busy: Mutex::new(None),
-            gave_up: Mutex::new(None),
-            numbers: Mutex::new(numbers),
-        });
-        let (inbox, commands) = channel();
-        let (words, told) = (tokenizer.clone(), shared.clone());
-        let thread = std::thread::Builder::new()
-            .name(format!("steps of {}", options.name))
-            .spawn(move || Worker::new(batcher, &words, &told).run(&commands))?;
+        let counted = Arc::new(Mutex::new(Numbers::new(batcher.statistics())));
+        let worker = Worker::start(batcher, &options.name)?;
         Ok(Self {
             places: Arc::new(Semaphore::new(options.most_requests)),
             sent_away: AtomicU64::new(0),
@@ -153,9 +112,8 @@ impl Model {
             context,
             max_context,
             created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-            shared,
-            inbox: Some(inbox),
-            thread: Some(thread),
+            counted,
+            worker,
         })
     }
 
@@ -176,16 +134,9 @@ impl Model {
         })
     }
 
-    /// Whether its thread is there, has not been at one step for minutes, and has not just had to give up all requests
-    /// twice without a good step between, as with a device that is lost. Who is asked nothing more finds out after
-    /// a while whether that goes on.
+    /// Whether [its worker is](Worker::is_alive).
     pub(crate) fn is_alive(&self) -> bool {
-        let busy = *self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let gave_up = *self.shared.gave_up.lock().unwrap_or_else(PoisonError::into_inner);
-        !ended
-            && gave_up.is_none_or(|since| since.elapsed() >= STALLED)
-            && busy.is_none_or(|since| since.elapsed() < STALLED)
+        self.worker.is_alive()
     }
 
     /// Whether no request runs or waits.
@@ -200,8 +151,9 @@ impl Model {
     }
 
     pub(crate) fn numbers(&self) -> Numbers {
-        let numbers = *self.shared.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        Numbers { sent_away: self.sent_away.load(Ordering::Relaxed), ..numbers }
+        let counted = *self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent_away = self.sent_away.load(Ordering::Relaxed);
+        Numbers { batcher: self.worker.statistics(), sent_away, ..counted }
     }
 
     /// Places for `count` requests.
@@ -276,55 +228,30 @@ impl Model {
         places: OwnedSemaphorePermit,
         arrived: Instant,
     ) -> Result<Events, Problem> {
-        let (events, receiver) = mpsc::unbounded_channel();
-        let (accepted, answer) = oneshot::channel();
-        let timeout = requests.iter().filter_map(|it| it.timeout).min();
-        let deadline = timeout.and_then(|it| arrived.checked_add(it)).map(Into::into);
-        let submission = Submission { requests, places, events, accepted, arrived };
-        let gone = || Problem::internal(format!("the model {} has stopped", self.name()));
-        let inbox = self.inbox.as_ref().ok_or_else(gone)?;
-        inbox.send(Command::Submit(submission)).map_err(|_| gone())?;
-        let answer = match deadline {
-            Some(deadline) => tokio::time::timeout_at(deadline, answer).await,
-            None => Ok(answer.await),
+        let counted = self.counted.clone();
+        let (requests, heard, waiting) =
+            Heard::new(requests, places, arrived, &self.tokenizer, counted)?;
+        self.worker.submit_all(requests, Box::new(heard));
+        let Waiting { accepted, events } = waiting;
+        let accepted = match events.deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, accepted).await,
+            None => Ok(accepted.await),
         };
-        answer.map_err(|_| Problem::too_late())?.map_err(|_| gone())??;
-        Ok(Events { receiver, deadline })
+        let gone = |_| Problem::internal(format!("the model {} has stopped", self.name()));
+        accepted.map_err(|_| Problem::too_late())?.map_err(gone)??;
+        Ok(events)
     }
 
     /// Ends all requests where they are.
     pub(crate) fn cut_off(&self) {
         // Nor does what waits for a place begin.
         self.places.close();
-        if let Some(inbox) = &self.inbox {
-            // Without a thread there are none.
-            let _ = inbox.send(Command::CutOff);
-        }
+        self.worker.cut_off();
     }
 }
 
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        self.inbox = None;
-        let Some(thread) = self.thread.take() else { return };
-        let deadline = Instant::now() + LAST_STEP;
-        while !thread.is_finished() {
-            if Instant::now() >= deadline {
-                tracing::error!(
-                    "the model {} is left at a step that does not end",
-                    self.options.name
-                );
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // Its panic was reported when it happened.
-        let _ = thread.join();
     }
 }

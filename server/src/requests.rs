@@ -1,29 +1,16 @@
-//! The thread that steps a model.
+//! Requests that belong together, on their way through the thread that steps, and the text that comes of them.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use text::{StopStrings, TextStream, Tokenizer};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use xla_session::batching::{Ended, Likelihood, Request, RequestId};
-use xla_session::{Batcher, FinishReason};
+use xla_session::FinishReason;
+use xla_session::batching::{Ended, Likelihood, Listener, Request, Token};
 
 use crate::Problem;
 use crate::metrics::Numbers;
-use crate::model::Shared;
-
-/// Failed steps, one after the other, until what runs is given up.
-const PATIENCE: u32 = 3;
-
-/// What the thread is told.
-pub(crate) enum Command {
-    Submit(Submission),
-    /// End all requests, and begin no more.
-    CutOff,
-}
 
 /// A request.
 pub(crate) struct Asked {
@@ -54,18 +41,6 @@ impl Events {
     }
 }
 
-/// Requests that belong together: all are taken, or none is.
-pub(crate) struct Submission {
-    pub requests: Vec<Asked>,
-    /// A place for each.
-    pub places: OwnedSemaphorePermit,
-    /// Where what comes of them goes, with the number of the request; they are cancelled when nobody is
-    /// at the other end.
-    pub events: mpsc::UnboundedSender<(usize, Event)>,
-    pub accepted: oneshot::Sender<Result<(), Problem>>,
-    pub arrived: Instant,
-}
-
 /// What comes of a request.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -79,302 +54,231 @@ pub(crate) enum Event {
     Failed(Problem),
 }
 
-struct Job {
-    index: usize,
-    events: mpsc::UnboundedSender<(usize, Event)>,
-    stream: TextStream,
+/// One of the requests.
+struct Part {
+    /// Until its end.
+    stream: Option<TextStream>,
+    /// What it begins with.
+    begun: Vec<(u32, String)>,
+    likely: bool,
+    prompt_tokens: u64,
     /// Of its arrival, or of its last token.
     clock: Instant,
-    arrived: Instant,
     /// Which step made its last token.
     step: Option<u64>,
-    prompt_tokens: u64,
     /// The tokenizer's.
     failure: Option<text::Error>,
     /// The constraint's.
     unkept: Arc<OnceLock<String>>,
-    /// When nobody wants it any more.
+    /// Until its end.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+/// Hears of requests that came together: makes text of their tokens, counts, and tells whoever waits.
+pub(crate) struct Heard {
+    parts: Vec<Part>,
+    /// Those that have not ended.
+    left: u64,
+    arrived: Instant,
+    /// When nobody wants them any more.
     deadline: Option<Instant>,
-    _place: OwnedSemaphorePermit,
+    accepted: Option<oneshot::Sender<Result<(), Problem>>>,
+    /// Where what comes of them goes, with the number of the request.
+    events: mpsc::UnboundedSender<(usize, Event)>,
+    numbers: Arc<Mutex<Numbers>>,
 }
 
-impl Job {
-    /// Whoever is not there any more has no use for it.
-    fn send(&self, event: Event) {
-        let _ = self.events.send((self.index, event));
-    }
+/// Who waits for requests: first for whether they are taken on.
+pub(crate) struct Waiting {
+    pub accepted: oneshot::Receiver<Result<(), Problem>>,
+    pub events: Events,
 }
 
-pub(crate) struct Worker<'a> {
-    batcher: Batcher,
-    tokenizer: &'a Tokenizer,
-    shared: &'a Shared,
-    jobs: HashMap<RequestId, Job>,
-    numbers: Numbers,
-    steps: u64,
-    /// Steps that have failed since the last one that did not.
-    failures: u32,
-    /// Whether nothing begins any more.
-    over: bool,
-}
-
-impl<'a> Worker<'a> {
-    pub fn new(batcher: Batcher, tokenizer: &'a Tokenizer, shared: &'a Shared) -> Self {
-        let numbers = Numbers::new(batcher.statistics());
-        let (jobs, over) = (HashMap::new(), false);
-        Self { batcher, tokenizer, shared, jobs, numbers, steps: 0, failures: 0, over }
-    }
-
-    /// Steps until nobody is left who could ask for something.
-    pub fn run(mut self, commands: &Receiver<Command>) {
-        loop {
-            if self.jobs.is_empty() {
-                self.publish(None);
-                match commands.recv() {
-                    Ok(command) => self.obey(command),
-                    Err(RecvError) => return,
-                }
-            }
-            loop {
-                match commands.try_recv() {
-                    Ok(command) => self.obey(command),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => {
-                        self.end_all(&Problem::cut_off());
-                        break;
-                    }
-                }
-            }
-            self.drop_abandoned();
-            // A step of nothing says nothing of the device.
-            if !self.jobs.is_empty() {
-                self.publish(Some(Instant::now()));
-                self.step();
-            }
-        }
-    }
-
-    fn publish(&mut self, busy: Option<Instant>) {
-        self.numbers.batcher = self.batcher.statistics();
-        self.shared.publish(&self.numbers);
-        self.shared.set_busy(busy);
-    }
-
-    fn obey(&mut self, command: Command) {
-        match command {
-            // One that was still being read when the others were ended.
-            Command::Submit(late) if self.over => {
-                let _ = late.accepted.send(Err(Problem::stopping()));
-            }
-            Command::Submit(submission) => self.submit(submission),
-            Command::CutOff => {
-                self.over = true;
-                self.end_all(&Problem::cut_off());
-            }
-        }
-    }
-
-    fn submit(&mut self, submission: Submission) {
-        let Submission { requests, mut places, events, accepted, arrived } = submission;
-        let mut ids = Vec::new();
-        for (index, asked) in requests.into_iter().enumerate() {
-            let Asked { mut request, stops, shown, failure: unkept, timeout } = asked;
-            let prompt_tokens = request.prompt.len() as u64;
-            let likely = request.likelihood.is_some();
-            let detokenizer = self.tokenizer.detokenizer(&request.prompt).showing(shown);
-            let mut stream = TextStream::new(detokenizer, stops);
-            let begun = begin(&mut request, &mut stream);
-            let submitted = begun.and_then(|begun| {
-                let id = self.batcher.submit(request).map_err(|error| Problem::engine(&error))?;
-                ids.push(id);
-                match unkept.get() {
-                    Some(why) => {
-                        Err(Problem::field("answer_token_ids", format!("are no answer: {why}")))
-                    }
-                    None => Ok((begun, id)),
-                }
-            });
-            match submitted {
-                Ok((tokens, id)) => {
-                    let job = Job {
-                        index,
-                        events: events.clone(),
-                        stream,
-                        clock: arrived,
-                        arrived,
-                        step: None,
-                        prompt_tokens,
-                        failure: None,
-                        unkept,
-                        deadline: timeout.and_then(|timeout| arrived.checked_add(timeout)),
-                        _place: places.split(1).expect("a place for each"),
-                    };
-                    if !tokens.is_empty() {
-                        job.send(Event::Begun { tokens, likely });
-                    }
-                    self.jobs.insert(id, job);
-                }
-                Err(problem) => {
-                    for id in ids {
-                        self.batcher.cancel(id);
-                        self.jobs.remove(&id);
-                    }
-                    let _ = accepted.send(Err(problem));
-                    return;
-                }
-            }
-        }
-        // Nobody there is seen before the next step.
-        let _ = accepted.send(Ok(()));
-    }
-
-    /// Cancels what nobody waits for any more.
-    fn drop_abandoned(&mut self) {
-        let Self { batcher, jobs, numbers, .. } = self;
-        let now = Instant::now();
-        jobs.retain(|id, job| {
-            let late = job.deadline.is_some_and(|deadline| deadline <= now);
-            if late {
-                numbers.failed += 1;
-                job.send(Event::Failed(Problem::too_late()));
-            } else if job.events.is_closed() {
-                numbers.cancelled += 1;
-            } else {
-                return true;
-            }
-            batcher.cancel(*id);
-            false
-        });
-    }
-
-    fn end_all(&mut self, problem: &Problem) {
-        for (id, job) in self.jobs.drain() {
-            self.batcher.cancel(id);
-            self.numbers.failed += 1;
-            job.send(Event::Failed(problem.clone()));
-        }
-    }
-
-    /// Ends all that belong to a request that has failed, whose `events` nobody waits for any more.
-    fn end_siblings(&mut self, events: &mpsc::UnboundedSender<(usize, Event)>) {
-        let Self { batcher, jobs, numbers, .. } = self;
-        jobs.retain(|id, job| {
-            let is_sibling = job.events.same_channel(events);
-            if is_sibling {
-                batcher.cancel(*id);
-                numbers.failed += 1;
-            }
-            !is_sibling
-        });
-    }
-
-    fn step(&mut self) {
-        let Self { batcher, jobs, numbers, steps, .. } = self;
-        *steps += 1;
-        let step = *steps;
-        let ended = batcher.advance(&mut |request, token| {
-            let Some(job) = jobs.get_mut(&request) else { return ControlFlow::Break(()) };
-            let now = Instant::now();
-            match job.step.replace(step) {
-                None => {
-                    numbers.time_to_first_token.observe(now - job.clock);
-                    numbers.prompt_tokens += job.prompt_tokens;
-                }
-                // As vLLM counts: tokens that were guessed or forced come together.
-                Some(last) if last == step => {}
-                Some(_) => numbers.between_tokens.observe(now - job.clock),
-            }
-            job.clock = now;
-            numbers.tokens += 1;
-            let (id, likelihood) = (token.id, token.likelihood);
-            match job.stream.push(id) {
-                Ok((text, stopped)) => {
-                    job.send(Event::Token { id, text, likelihood });
-                    if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                }
-                Err(error) => {
-                    job.failure = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        });
-        match ended {
-            Ok(ended) => {
-                if self.failures > 0 && self.batcher.statistics().steps > self.numbers.batcher.steps
-                {
-                    self.failures = 0;
-                    self.shared.set_gave_up(None);
-                }
-                for (request, ended) in ended {
-                    self.end(request, ended);
-                }
-            }
-            Err(xla_session::Error::Request { request, source }) => {
-                tracing::error!("a request was given up: {source}");
-                self.batcher.cancel(request);
-                if let Some(job) = self.jobs.remove(&request) {
-                    self.numbers.failed += 1;
-                    job.send(Event::Failed(Problem::internal(source.to_string())));
-                    self.end_siblings(&job.events);
-                }
-            }
-            Err(error) => {
-                self.numbers.step_failures += 1;
-                self.failures += 1;
-                tracing::error!("a step failed ({} in a row): {error}", self.failures);
-                if self.failures.is_multiple_of(PATIENCE) {
-                    if self.failures > PATIENCE {
-                        self.shared.set_gave_up(Some(Instant::now()));
-                    }
-                    self.end_all(&Problem::internal(format!("a step failed: {error}")));
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-    }
-
-    fn end(&mut self, request: RequestId, ended: Ended) {
-        let Some(job) = self.jobs.remove(&request) else { return };
-        let Job { index, events, stream, failure, unkept, arrived, _place, .. } = job;
-        let event = match unkept.get() {
-            Some(why) => {
-                self.numbers.failed += 1;
-                let message = format!("the form of the answer could not be kept to: {why}");
-                Event::Failed(Problem::internal(message))
-            }
-            None => self.whole(stream, failure, ended, arrived),
-        };
-        if matches!(event, Event::Failed(_)) {
-            self.end_siblings(&events);
-        }
-        // Whoever sees the end finds the numbers as they are then.
-        self.publish(Some(Instant::now()));
-        drop(_place);
-        let _ = events.send((index, event));
-    }
-
-    /// The end of an answer.
-    fn whole(
-        &mut self,
-        stream: TextStream,
-        failure: Option<text::Error>,
-        mut ended: Ended,
+impl Heard {
+    /// `asked`, each with a place of `places`, which came at `arrived`: what is to run, who hears of it, and who waits.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer's, of an answer that is there already.
+    pub fn new(
+        asked: Vec<Asked>,
+        mut places: OwnedSemaphorePermit,
         arrived: Instant,
-    ) -> Event {
+        tokenizer: &Tokenizer,
+        numbers: Arc<Mutex<Numbers>>,
+    ) -> Result<(Vec<Request>, Self, Waiting), Problem> {
+        let timeout = asked.iter().filter_map(|it| it.timeout).min();
+        let deadline = timeout.and_then(|timeout| arrived.checked_add(timeout));
+        let (mut requests, mut parts) = (Vec::new(), Vec::new());
+        for Asked { mut request, stops, shown, failure: unkept, .. } in asked {
+            let detokenizer = tokenizer.detokenizer(&request.prompt).showing(shown);
+            let mut stream = TextStream::new(detokenizer, stops);
+            let begun = begin(&mut request, &mut stream)?;
+            parts.push(Part {
+                stream: Some(stream),
+                begun,
+                likely: request.likelihood.is_some(),
+                prompt_tokens: request.prompt.len() as u64,
+                clock: arrived,
+                step: None,
+                failure: None,
+                unkept,
+                place: Some(places.split(1).expect("a place for each")),
+            });
+            requests.push(request);
+        }
+        let (events, receiver) = mpsc::unbounded_channel();
+        let (accepted, acceptance) = oneshot::channel();
+        let left = parts.len() as u64;
+        let accepted = Some(accepted);
+        let heard = Self { parts, left, arrived, deadline, accepted, events, numbers };
+        let events = Events { receiver, deadline: deadline.map(Into::into) };
+        Ok((requests, heard, Waiting { accepted: acceptance, events }))
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever is not there any more has no use for it.
+    fn send(&self, index: usize, event: Event) {
+        let _ = self.events.send((index, event));
+    }
+
+    /// Ends all, for the `index`-th has failed: nobody waits for the others any more.
+    fn fail(&mut self, index: usize, problem: Problem) {
+        self.numbers().failed += self.left;
+        // Their places are free for whoever sees the end.
+        self.parts.clear();
+        self.send(index, Event::Failed(problem));
+    }
+
+    fn refuse(&mut self, problem: Problem) {
+        if let Some(accepted) = self.accepted.take() {
+            let _ = accepted.send(Err(problem));
+        }
+    }
+
+    /// The end of the `index`-th answer.
+    fn end(&mut self, index: usize, mut ended: Ended) -> Result<Event, Problem> {
+        let part = &mut self.parts[index];
+        if let Some(why) = part.unkept.get() {
+            let message = format!("the form of the answer could not be kept to: {why}");
+            return Err(Problem::internal(message));
+        }
+        let stream = part.stream.take().expect("it ends once");
         let stop = stream.stopped_by().map(str::to_owned);
         if stop.is_some() {
             ended.reason = FinishReason::Stop;
         }
-        match failure.map_or_else(|| stream.finish(), Err) {
-            Ok(text) => {
-                self.numbers.ended(&ended, arrived.elapsed());
-                Event::Ended { text, ended, stop }
-            }
-            Err(error) => {
-                self.numbers.failed += 1;
-                Event::Failed(Problem::internal(error.to_string()))
+        let text = part.failure.take().map_or_else(|| stream.finish(), Err);
+        let text = text.map_err(|error| Problem::internal(error.to_string()))?;
+        self.numbers().ended(&ended, self.arrived.elapsed());
+        Ok(Event::Ended { text, ended, stop })
+    }
+}
+
+impl Listener for Heard {
+    fn accepted(&mut self) -> ControlFlow<()> {
+        if let Some(why) = self.parts.iter().find_map(|part| part.unkept.get()) {
+            let problem = Problem::field("answer_token_ids", format!("are no answer: {why}"));
+            self.refuse(problem);
+            return ControlFlow::Break(());
+        }
+        for index in 0..self.parts.len() {
+            let Part { begun, likely, .. } = &mut self.parts[index];
+            let (tokens, likely) = (std::mem::take(begun), *likely);
+            if !tokens.is_empty() {
+                self.send(index, Event::Begun { tokens, likely });
             }
         }
+        // Nobody there is seen before the next step.
+        if let Some(accepted) = self.accepted.take() {
+            let _ = accepted.send(Ok(()));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn is_wanted(&mut self) -> bool {
+        if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            self.fail(0, Problem::too_late());
+            return false;
+        }
+        if self.events.is_closed() {
+            self.numbers().cancelled += self.left;
+            return false;
+        }
+        true
+    }
+
+    fn token(&mut self, index: usize, token: Token, step: u64) -> ControlFlow<()> {
+        let now = Instant::now();
+        let part = &mut self.parts[index];
+        let (last, clock) = (part.step.replace(step), std::mem::replace(&mut part.clock, now));
+        let prompt_tokens = part.prompt_tokens;
+        let mut numbers = self.numbers();
+        match last {
+            None => {
+                numbers.time_to_first_token.observe(now - clock);
+                numbers.prompt_tokens += prompt_tokens;
+            }
+            // As vLLM counts: tokens that were guessed or forced come together.
+            Some(last) if last == step => {}
+            Some(_) => numbers.between_tokens.observe(now - clock),
+        }
+        numbers.tokens += 1;
+        drop(numbers);
+        let Part { stream: Some(stream), failure, .. } = &mut self.parts[index] else {
+            return ControlFlow::Break(());
+        };
+        match stream.push(token.id) {
+            Ok((text, stopped)) => {
+                let Token { id, likelihood, .. } = token;
+                self.send(index, Event::Token { id, text, likelihood });
+                if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+            Err(error) => {
+                *failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn ended(&mut self, index: usize, ended: Ended) -> ControlFlow<()> {
+        let end = self.end(index, ended);
+        self.parts[index].place = None;
+        match end {
+            Ok(event) => {
+                self.left -= 1;
+                self.send(index, event);
+                ControlFlow::Continue(())
+            }
+            Err(problem) => {
+                self.fail(index, problem);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn failed(&mut self, error: xla_session::Error) {
+        use xla_session::Error;
+        if self.accepted.is_some() {
+            // One that was still being read when the others were ended.
+            let stopped = matches!(error, Error::Stopped);
+            return self.refuse(if stopped {
+                Problem::stopping()
+            } else {
+                Problem::engine(&error)
+            });
+        }
+        let problem = match error {
+            Error::Stopped => Problem::cut_off(),
+            Error::StepsFailed { source, .. } => {
+                Problem::internal(format!("a step failed: {source}"))
+            }
+            error => Problem::internal(error.to_string()),
+        };
+        self.fail(0, problem);
     }
 }
 

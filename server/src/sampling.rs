@@ -18,10 +18,10 @@ use crate::error::TOO_LONG;
 use crate::fields::Fields;
 use crate::form::Form;
 use crate::harmony;
+use crate::requests::Asked;
 use crate::server::blocking;
 use crate::thinks::Thinks;
 use crate::tools::Tools;
-use crate::worker::Asked;
 use crate::{Model, Problem, completions};
 
 /// Most answers to one prompt.

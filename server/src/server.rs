@@ -21,10 +21,10 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tracing::{Instrument as _, Span};
+use xla_session::batching::Worker;
 
 use crate::fields::Fields;
 use crate::limits::{self, Limiter};
-use crate::model::LAST_STEP;
 use crate::outcome::Line;
 use crate::responses::Store;
 use crate::{
@@ -258,7 +258,7 @@ impl Server {
             tracing::warn!("the time is up: answers are cut off");
             models.iter().for_each(|model| model.cut_off());
             // Which they see behind the step that runs.
-            self.idle_within(LAST_STEP).await;
+            self.idle_within(Worker::LAST_STEP).await;
         }
     }
 

@@ -7,12 +7,16 @@
 //!
 //! A request gets the tokens that it gets alone ([`generate`](crate::generate())), whatever else
 //! runs: on CPUs steps are [batch-invariant](crate::engine), and a sampler sees its own request only.
+//!
+//! A [`Worker`] is one on a thread of its own, for requests from anywhere.
 
+mod answer;
 mod guesses;
 mod likelihood;
 mod request;
 mod sequences;
 mod step_cost;
+mod worker;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,12 +26,14 @@ use std::time::{Duration, Instant};
 
 use kernels::KV_BLOCK;
 
+pub use self::answer::{Answer, Progress};
 use self::guesses::Book;
 pub use self::likelihood::Likelihood;
 use self::request::Job;
 pub use self::request::{Constraint, Ended, Request, Timings};
 use self::sequences::{Allowance, Sequences};
 use self::step_cost::StepCost;
+pub use self::worker::{Listener, Worker};
 use crate::engine::{Engine, Output, Run};
 use crate::sample::suppress;
 pub use crate::scheduler::RequestId;
@@ -130,6 +136,7 @@ pub struct Batcher {
     /// Rows that the last step was allowed beside streams.
     beside: usize,
     steps: u64,
+    failures: u64,
     rows: u64,
 }
 
@@ -164,6 +171,8 @@ pub struct Statistics {
     pub preemptions: u64,
     /// Steps since the start.
     pub steps: u64,
+    /// Steps that failed, in which nothing has happened.
+    pub failures: u64,
     /// Tokens that they ran, of prompts and of answers.
     pub rows: u64,
     /// How many of prompts the last one could have run beside streams, for the [`Gap`].
@@ -210,6 +219,7 @@ impl Batcher {
             drafts: DraftCounts::default(),
             beside: 0,
             steps: 0,
+            failures: 0,
             rows: 0,
         })
     }
@@ -275,6 +285,17 @@ impl Batcher {
     /// The device's own failure, or [`Request`](Error::Request): what comes of one is not numbers. No request is lost
     /// and no token: the next call tries the step again. Whoever sees it fail again and again cancels requests.
     pub fn advance(
+        &mut self,
+        on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
+    ) -> Result<Vec<(RequestId, Ended)>> {
+        let advanced = self.step(on_token);
+        if advanced.as_ref().is_err_and(|it| !matches!(it, Error::Request { .. })) {
+            self.failures += 1;
+        }
+        advanced
+    }
+
+    fn step(
         &mut self,
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Result<Vec<(RequestId, Ended)>> {
@@ -357,6 +378,7 @@ impl Batcher {
             waiting: self.scheduler.waiting(),
             preemptions: self.scheduler.preemptions(),
             steps: self.steps,
+            failures: self.failures,
             rows: self.rows,
             rows_beside: self.beside,
             drafts: self.drafts,

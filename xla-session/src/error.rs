@@ -1,6 +1,7 @@
 //! The crate's one error type.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What went wrong, on which file, tensor, key or option, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +101,17 @@ pub enum Error {
         /// Why.
         source: Box<Self>,
     },
+    /// Steps failed again and again, so that all requests were given up.
+    #[error("{times} steps failed, one after the other: {source}")]
+    StepsFailed {
+        /// How many.
+        times: u32,
+        /// How the last one did.
+        source: Arc<Self>,
+    },
+    /// The thread that runs requests has ended, or was told to run no more.
+    #[error("there is no more of the answer: what runs the requests has stopped")]
+    Stopped,
     /// An option's value is not one of the known ones.
     #[error("unknown {what} `{value}`; known: {known}")]
     Unknown {

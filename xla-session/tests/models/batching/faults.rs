@@ -47,7 +47,7 @@ fn pages_that_others_hold_are_an_error_and_no_endless_loop() {
 }
 
 /// The fixture with a token whose embedding is no number: a step with it fails.
-fn poisoned(token: u32) -> tempfile::TempDir {
+pub(super) fn poisoned(token: u32) -> tempfile::TempDir {
     let fixture = fixtures::named("llama-mha-f32");
     let folder = tempfile::tempdir().unwrap();
     for file in ["config.json", "generation_config.json"] {

@@ -3,6 +3,7 @@
 mod chosen;
 mod faults;
 mod likelihood;
+mod worker;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
