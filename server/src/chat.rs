@@ -37,18 +37,18 @@ pub(crate) async fn answer(
 
     let (n, stream, include_usage) = (settings.n, settings.stream, settings.include_usage);
     let asked = Asked { conversation, settings, tools, max_tokens, logprobs };
-    let (answers, manner) = asked.submit(&shared, model).await?;
+    let (answers, prompt) = asked.submit(&shared, model).await?;
     let choices = Chat {
         logprobs: logprobs.is_some(),
         choices: (0..n)
             .map(|_| Choice {
-                reply: Some(manner.reply().joined()),
+                reply: Some(prompt.reply().joined()),
                 calls: 0,
                 cut: false,
                 thoughts: 0,
             })
             .collect(),
-        style: manner.style,
+        style: prompt.style(),
     };
     let shape = OpenAi { choices, heads: Vec::new(), token_ids, include_usage };
     if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }

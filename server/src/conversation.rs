@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use text::{AnswerStyle, ChatTemplate, RenderOptions, Reply, Thoughts};
+use text::{ChatTemplate, Prompt, RenderOptions, Reply};
 
 use crate::answer::Answers;
 use crate::fields::Fields;
-use crate::past;
 use crate::sampling::Settings;
 use crate::server::Shared;
 use crate::thinks::Thinks;
@@ -39,45 +38,6 @@ pub(crate) struct Asked {
     pub logprobs: Option<usize>,
 }
 
-/// How the answers to a conversation are written.
-#[derive(Debug, Clone)]
-pub(crate) struct Manner {
-    /// How tools are called, if any may be, or else how answers are written that are more than text.
-    pub style: Option<AnswerStyle>,
-    /// What thoughts stand between, if there may be some first.
-    thoughts: Option<Thoughts>,
-    /// What may stand around what is said.
-    response: Option<Thoughts>,
-    /// Whether they have begun already.
-    thinking: bool,
-    /// Names of the tools that may be called.
-    callable: Vec<String>,
-    /// The schemas of their arguments, by name.
-    schemas: Arc<[(String, Value)]>,
-    /// Whether one call is all that there may be.
-    single: bool,
-    /// What the last message has of the answer.
-    begun: String,
-}
-
-impl Manner {
-    /// What tells the parts of an answer apart.
-    pub fn reply(&self) -> Reply {
-        let Self { style, thoughts, response, thinking, single, .. } = *self;
-        let Self { callable, schemas, begun, .. } = self;
-        let reply = match thoughts.filter(|_| thinking) {
-            Some(thoughts) => Reply::thinking(style, thoughts),
-            None => Reply::new(style, thoughts),
-        };
-        let reply = reply.of_tools(callable).of_schemas(Arc::clone(schemas));
-        let mut reply = reply.in_response(response);
-        if single {
-            reply = reply.with_one_call();
-        }
-        reply.behind(begun)
-    }
-}
-
 impl Asked {
     /// Lets it wait for its turn at `model`.
     ///
@@ -88,14 +48,13 @@ impl Asked {
         self,
         shared: &Shared,
         model: Arc<Model>,
-    ) -> Result<(Answers, Manner), Problem> {
+    ) -> Result<(Answers, Prompt), Problem> {
         let Self { mut conversation, settings, mut tools, max_tokens, logprobs } = self;
         trace::works("chat", model.name());
         shared.check_open()?;
         let (places, arrived) = (model.places(settings.n)?, Instant::now());
         let template = template(&model)?;
-        let style = if tools.is_some() { past::style(template) } else { template.answer_style() };
-        if tools.is_some() && style.is_none() {
+        if tools.is_some() && template.call_style().is_none() {
             let message = format!(
                 "the template of the model {:?} writes calls of tools in a way that is not understood here \
                  (docs/server.md has the list): take another model, or describe them in a message and ask for a `response_format`",
@@ -108,41 +67,34 @@ impl Asked {
         {
             tools.call_one();
         }
-        let begun = conversation.begun();
-        let thoughts = template.thoughts();
-        if !begun.is_empty() && tools.is_some() {
+        if conversation.options.continue_final_message && tools.is_some() {
             let message = "and `tools` together are not supported: give one of them";
             return Err(Problem::field("continue_final_message", message));
         }
         conversation.show(tools.as_ref());
-        let Rendered { tokens: prompt, thinking, responding } =
-            rendered(&model, conversation).await?;
-        // What the prompt has opened comes no more; what closes it is no word where it is a special token.
-        let response = template.response().filter(|_| !responding);
+        let (tokens, mut prompt) = rendered(&model, conversation).await?;
+        if let Some(tools) = &tools {
+            prompt = prompt.calling(tools.schemas(), !tools.is_single());
+        }
         // What the last message has begun may be thoughts.
-        let goes_on = |marks| Reply::new(style, Some(marks)).behind(&begun).is_thinking();
-        let thinks = match (thinking, thoughts) {
-            (true, Some(marks)) => Thinks::Already(marks),
-            (false, Some(marks)) if begun.is_empty() => Thinks::Perhaps(marks),
-            (false, Some(marks)) if goes_on(marks) => Thinks::Already(marks),
+        let (style, begun) = (prompt.style(), prompt.begun());
+        let goes_on = |marks| Reply::new(style, Some(marks)).behind(begun).is_thinking();
+        let thinks = match prompt.thoughts() {
+            Some(marks) if prompt.is_thinking() => Thinks::Already(marks),
+            Some(marks) if begun.is_empty() => Thinks::Perhaps(marks),
+            Some(marks) if goes_on(marks) => Thinks::Already(marks),
             _ => Thinks::Never,
         };
-        let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
-        let schemas = tools.as_ref().map(Tools::schemas).unwrap_or_default();
-        let single = tools.as_ref().is_some_and(Tools::is_single);
         // A form that goes on is in the response already, if it is in one.
-        let around = response.filter(|_| begun.is_empty());
+        let around = prompt.response().filter(|_| begun.is_empty());
         let (settings, form) = settings.with_form(&model, tools, style, (thinks, around)).await?;
-        let room = model.room(&prompt)?;
+        let room = model.room(&tokens)?;
         let max_tokens = max_tokens.map_or(room, |it| it.min(room));
-        let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
+        let requests = settings.requests(&tokens, max_tokens, logprobs, form.as_ref())?;
         let events = model.submit(requests, places, arrived).await?;
-        let prompt = [prompt, settings.answer].concat();
-        let answers = Answers::new(model, vec![prompt], settings.n, events);
-        Ok((
-            answers,
-            Manner { style, thoughts, response, thinking, callable, schemas, single, begun },
-        ))
+        let tokens = [tokens, settings.answer].concat();
+        let answers = Answers::new(model, vec![tokens], settings.n, events);
+        Ok((answers, prompt))
     }
 }
 
@@ -228,12 +180,6 @@ impl Conversation {
         }
         self.options.continue_final_message = true;
         Ok(())
-    }
-
-    /// What of the answer there is already.
-    fn begun(&self) -> String {
-        let last = self.messages.last().filter(|_| self.options.continue_final_message);
-        last.and_then(|it| it["content"].as_str()).unwrap_or_default().to_owned()
     }
 
     /// What else `fields` tell the template.
@@ -536,28 +482,18 @@ pub(crate) async fn tokens(
     model: &Arc<Model>,
     conversation: Conversation,
 ) -> Result<Vec<u32>, Problem> {
-    Ok(rendered(model, conversation).await?.tokens)
+    Ok(rendered(model, conversation).await?.0)
 }
 
-/// A prompt as tokens.
-struct Rendered {
-    tokens: Vec<u32>,
-    /// Whether it ends where thoughts have begun.
-    thinking: bool,
-    /// Whether it ends where words have, of those that stand between marks.
-    responding: bool,
-}
-
-/// As [`tokens`], and how they end.
-async fn rendered(model: &Arc<Model>, conversation: Conversation) -> Result<Rendered, Problem> {
+/// As [`tokens`], and what they are of.
+async fn rendered(
+    model: &Arc<Model>,
+    conversation: Conversation,
+) -> Result<(Vec<u32>, Prompt), Problem> {
     crate::server::blocking(model, move |model| {
         let template = template(model)?;
-        let mut options = conversation.options(template)?;
-        let mut messages = conversation.messages;
-        let goes_on = options.continue_final_message;
-        past::take_back(template, &mut messages, goes_on, &mut options.tools);
-        let rendered = template.render(&messages, &options);
-        let rendered = rendered.map_err(|error| {
+        let options = conversation.options(template)?;
+        let prompt = template.prompt(&conversation.messages, &options).map_err(|error| {
             let message = match error {
                 // Where its file lies is nobody else's business.
                 text::Error::ChatTemplate { message, .. } => message,
@@ -565,13 +501,9 @@ async fn rendered(model: &Arc<Model>, conversation: Conversation) -> Result<Rend
             };
             Problem::field("messages", message)
         })?;
-        let tokens = model.tokenizer.encode_chat(&rendered);
+        let tokens = model.tokenizer.encode_chat(&prompt.text);
         let tokens = tokens.map_err(|error| Problem::field("messages", error.to_string()))?;
-        let ends_with = |marks: Option<Thoughts>| {
-            marks.is_some_and(|[open, _]| rendered.trim_end().ends_with(open))
-        };
-        let thinking = ends_with(template.thoughts()) && !options.continue_final_message;
-        Ok(Rendered { tokens, thinking, responding: ends_with(template.response()) })
+        Ok((tokens, prompt))
     })
     .await
 }

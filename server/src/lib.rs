@@ -22,7 +22,6 @@ mod error;
 mod fields;
 mod form;
 mod harmony;
-mod past;
 mod sampling;
 mod thinks;
 mod tools;

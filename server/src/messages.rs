@@ -8,12 +8,12 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use text::{Part, Reply};
+use text::{Part, Prompt, Reply};
 use xla_session::FinishReason;
 
 use self::talk::Talk;
 use crate::answer::{About, Answer, End, Shape, Token, Usage};
-use crate::conversation::{Asked, Manner, tokens};
+use crate::conversation::{Asked, tokens};
 use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::Shared;
@@ -97,8 +97,8 @@ async fn try_answer(
     let stream = settings.stream;
     let max_tokens = Some(max_tokens);
     let asked = Asked { conversation, settings, tools, max_tokens, logprobs: None };
-    let (answers, manner) = asked.submit(&shared, model).await?;
-    let shape = Message::new(manner);
+    let (answers, prompt) = asked.submit(&shared, model).await?;
+    let shape = Message::new(prompt);
     if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 
@@ -118,7 +118,7 @@ async fn try_count(
 
 /// An answer, whose parts are blocks.
 struct Message {
-    manner: Manner,
+    prompt: Prompt,
     /// What tells the parts apart; `None` behind the end.
     reply: Option<Reply>,
     blocks: Vec<Value>,
@@ -143,10 +143,10 @@ fn usage_of(usage: &Usage) -> Value {
 }
 
 impl Message {
-    fn new(manner: Manner) -> Self {
-        let reply = Some(manner.reply());
+    fn new(prompt: Prompt) -> Self {
+        let reply = Some(prompt.reply());
         let (blocks, arguments) = (Vec::new(), String::new());
-        Self { manner, reply, blocks, is_open: false, arguments, ended: None }
+        Self { prompt, reply, blocks, is_open: false, arguments, ended: None }
     }
 
     fn head(&self, about: &About, usage: &Usage) -> Value {
@@ -224,7 +224,7 @@ impl Message {
                 Part::Content(text) => self.add("text", &text, &mut events),
                 Part::Reasoning(text) => self.add("thinking", &text, &mut events),
                 Part::Call(name) => {
-                    let id = call_id(self.manner.style);
+                    let id = call_id(self.prompt.style());
                     let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
                     self.open(block, &mut events);
                 }

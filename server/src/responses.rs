@@ -123,7 +123,7 @@ pub(crate) async fn answer(
     let asked = Asked { conversation, settings, tools, max_tokens, logprobs: None };
     let name = model.name().to_owned();
     let mut shape = Output::new(echo);
-    let (answers, manner) = match asked.submit(&shared, model).await {
+    let (answers, prompt) = match asked.submit(&shared, model).await {
         Ok(answers) => answers,
         // Codex knows a full context by an event alone.
         Err(problem) if stream && problem.too_long().is_some() => {
@@ -131,8 +131,8 @@ pub(crate) async fn answer(
         }
         Err(problem) => return Err(problem),
     };
-    shape.reply = Some(manner.reply());
-    shape.style = manner.style;
+    shape.reply = Some(prompt.reply());
+    shape.style = prompt.style();
     shape.kept = store.then(|| (shared.clone(), messages));
     if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }

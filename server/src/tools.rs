@@ -136,11 +136,6 @@ impl Tools {
         !self.parallel || self.only.is_some()
     }
 
-    /// Names of those that may be called.
-    pub fn names(&self) -> Vec<String> {
-        self.callable().iter().map(|tool| tool.name.clone()).collect()
-    }
-
     /// The schemas of their arguments, as the request says them, by name.
     pub fn schemas(&self) -> Arc<[(String, Value)]> {
         let of = |tool: &Tool| {

@@ -5,6 +5,8 @@
 
 mod json;
 mod methods;
+mod past;
+mod prompt;
 mod python;
 mod skills;
 mod system;
@@ -22,6 +24,7 @@ use crate::reply::{response_of, thoughts_of};
 use crate::{AnswerStyle, Error, Result, THINK, Thoughts, Vocabulary, panics};
 
 pub use json::dumps;
+pub use prompt::Prompt;
 use skills::Skills;
 
 /// One turn of a conversation in words; turns with more than words are JSON objects in the form of

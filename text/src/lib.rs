@@ -26,7 +26,7 @@ mod reply;
 mod error;
 mod panics;
 
-pub use chat_template::{ChatTemplate, Message, RenderOptions, dumps};
+pub use chat_template::{ChatTemplate, Message, Prompt, RenderOptions, dumps};
 pub use detokenizer::Detokenizer;
 pub use error::{Error, Result};
 pub use reply::{

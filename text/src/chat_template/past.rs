@@ -1,102 +1,126 @@
 //! Conversations as a template takes them that does not know all that they have: calls, results, thoughts, tools.
 
+mod harmony;
+
 use serde_json::{Map, Value, json};
-use text::{AnswerStyle, ChatTemplate, dumps};
 
-use crate::conversation::said;
-use crate::harmony;
+use super::dumps;
+use crate::{AnswerStyle, ChatTemplate};
 
-/// How calls are written under `template`: as it says, or in the way that most models know where it knows no tools.
-pub(crate) fn style(template: &ChatTemplate) -> Option<AnswerStyle> {
-    template.tool_style().or_else(|| knows_none(template).then_some(AnswerStyle::HERMES))
-}
-
-fn knows_none(template: &ChatTemplate) -> bool {
-    !template.knows_tools() && template.answer_style().is_none()
-}
-
-/// Changes `messages` and `tools` to what `template` takes: where it leaves out calls they are among the words, as the
-/// model has written them, where thoughts are parts of what is said or have another name they are such, as words are that
-/// it has no place for before calls, where it knows no tools or shows none they are words, too, and what it does not
-/// take of the system the user says. The answer `goes_on` with the last of the messages, or does not.
-pub(crate) fn take_back(
-    template: &ChatTemplate,
-    messages: &mut Vec<Map<String, Value>>,
-    goes_on: bool,
-    tools: &mut Vec<Value>,
-) {
-    if template.answer_style() == Some(AnswerStyle::Harmony) {
-        harmony::take_back(messages, tools);
-        *messages = template.say_as_user(messages, !tools.is_empty());
-        return;
+impl ChatTemplate {
+    /// How calls are written: as it says, or in the way that most models know where it knows no tools.
+    pub fn call_style(&self) -> Option<AnswerStyle> {
+        self.tool_style().or_else(|| self.knows_none().then_some(AnswerStyle::HERMES))
     }
-    let style = style(template);
-    let writes = knows_none(template) || template.leaves_out_calls();
-    // What an answer goes on with are words.
-    let parted = messages.len() - usize::from(goes_on);
-    for (at, message) in messages.iter_mut().enumerate() {
-        if let (Some(style), Some(calls)) = (style.filter(|_| writes), message.get("tool_calls"))
-            && let Some(written) = written(style, calls)
-        {
-            let words = message["content"].as_str().filter(|it| !it.is_empty());
-            let words = words.map_or(written.clone(), |words| format!("{words}\n{written}"));
-            message.insert("content".into(), words.into());
-            message.remove("tool_calls");
+
+    fn knows_none(&self) -> bool {
+        !self.knows_tools() && self.answer_style().is_none()
+    }
+
+    /// Changes `messages` and `tools` to what the template takes: where it leaves out calls they are among the words, as the
+    /// model has written them, where thoughts are parts of what is said or have another name they are such, as words are that
+    /// it has no place for before calls, where it knows no tools or shows none they are words, too, and what it does not
+    /// take of the system the user says. The answer `goes_on` with the last of the messages, or does not.
+    pub fn adapt(
+        &self,
+        messages: &mut Vec<Map<String, Value>>,
+        goes_on: bool,
+        tools: &mut Vec<Value>,
+    ) {
+        if self.answer_style() == Some(AnswerStyle::Harmony) {
+            harmony::take_back(messages, tools);
+            *messages = self.say_as_user(messages, !tools.is_empty());
+            return;
         }
-        if let Some(calls) = message.get_mut("tool_calls").and_then(Value::as_array_mut)
-            && template.wants_arguments_as_text()
-        {
-            for call in calls {
-                let arguments = &mut call["function"]["arguments"];
-                *arguments = dumps(arguments).into();
+        let style = self.call_style();
+        let writes = self.knows_none() || self.leaves_out_calls();
+        // What an answer goes on with are words.
+        let parted = messages.len() - usize::from(goes_on);
+        for (at, message) in messages.iter_mut().enumerate() {
+            if let (Some(style), Some(calls)) =
+                (style.filter(|_| writes), message.get("tool_calls"))
+                && let Some(written) = written(style, calls)
+            {
+                let words = text(message);
+                let words = match words.is_empty() {
+                    true => written,
+                    false => format!("{words}\n{written}"),
+                };
+                message.insert("content".into(), words.into());
+                message.remove("tool_calls");
+            }
+            if let Some(calls) = message.get_mut("tool_calls").and_then(Value::as_array_mut)
+                && self.wants_arguments_as_text()
+            {
+                for call in calls {
+                    if let Some(arguments) = call.pointer_mut("/function/arguments") {
+                        *arguments = dumps(arguments).into();
+                    }
+                }
+            }
+            let calls = message.contains_key("tool_calls");
+            let name = self.thoughts_name(calls);
+            if calls
+                && name.is_some()
+                && !self.takes_words_before_calls()
+                && !text(message).is_empty()
+            {
+                let words = message.insert("content".into(), "".into());
+                let thoughts = message.remove("reasoning_content");
+                let all = [thoughts, words].into_iter().flatten();
+                let all: Vec<_> = all.filter_map(|it| Some(it.as_str()?.to_owned())).collect();
+                message.insert("reasoning_content".into(), all.join("\n\n").into());
+            }
+            let Some(thoughts) = message.remove("reasoning_content") else { continue };
+            let name = name.unwrap_or("reasoning_content");
+            // By this name clients give them, and of no words they say that nothing was thought, so that templates do not
+            // look for thoughts in the words. By others they are ours to leave out.
+            if thoughts == "" && name != "reasoning_content" {
+                continue;
+            }
+            if self.takes_thought_parts() && at < parted && thoughts != "" {
+                let mut parts = vec![json!({"type": "thinking", "thinking": thoughts})];
+                if let words = text(message)
+                    && !words.is_empty()
+                {
+                    parts.push(json!({"type": "text", "text": words}));
+                }
+                message.insert("content".into(), parts.into());
+            } else {
+                message.insert(name.into(), thoughts);
             }
         }
-        let calls = message.contains_key("tool_calls");
-        let name = template.thoughts_name(calls);
-        if calls
-            && name.is_some()
-            && !template.takes_words_before_calls()
-            && !text(message).is_empty()
+        if self.knows_none() {
+            say_results(messages);
+        }
+        if self.takes_tools_of_system() {
+            give_to_system(messages, tools);
+        } else if !self.shows_tools()
+            && let Some(style) = style
         {
-            let words = message.insert("content".into(), "".into());
-            let thoughts = message.remove("reasoning_content");
-            let all = [thoughts, words].into_iter().flatten();
-            let all: Vec<_> = all.filter_map(|it| Some(it.as_str()?.to_owned())).collect();
-            message.insert("reasoning_content".into(), all.join("\n\n").into());
+            describe(messages, tools, style);
         }
-        let Some(thoughts) = message.remove("reasoning_content") else { continue };
-        let name = name.unwrap_or("reasoning_content");
-        // By this name clients give them, and of no words they say that nothing was thought, so that templates do not
-        // look for thoughts in the words. By others they are ours to leave out.
-        if thoughts == "" && name != "reasoning_content" {
-            continue;
-        }
-        if template.takes_thought_parts() && at < parted && thoughts != "" {
-            let mut parts = vec![json!({"type": "thinking", "thinking": thoughts})];
-            if let Some(words) = message["content"].as_str().filter(|it| !it.is_empty()) {
-                parts.push(json!({"type": "text", "text": words}));
-            }
-            message.insert("content".into(), parts.into());
-        } else {
-            message.insert(name.into(), thoughts);
-        }
+        *messages = self.say_as_user(messages, !tools.is_empty());
     }
-    if knows_none(template) {
-        say_results(messages);
-    }
-    if template.takes_tools_of_system() {
-        give_to_system(messages, tools);
-    } else if !template.shows_tools()
-        && let Some(style) = style
-    {
-        describe(messages, tools, style);
-    }
-    *messages = template.say_as_user(messages, !tools.is_empty());
+}
+
+/// A message of `role` that says `text`.
+fn said(role: &str, text: String) -> Map<String, Value> {
+    Map::from_iter([("role".into(), role.into()), ("content".into(), text.into())])
 }
 
 /// What a message says in words.
 fn text(message: &Map<String, Value>) -> &str {
-    message["content"].as_str().unwrap_or_default()
+    message.get("content").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn role(message: &Map<String, Value>) -> &str {
+    message.get("role").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What a tool is, in the form of transformers.
+fn function(mut tool: Value) -> Value {
+    tool.get_mut("function").map(Value::take).unwrap_or_default()
 }
 
 /// Gives the message of the system `tools`, in the text of JSON.
@@ -104,8 +128,8 @@ fn give_to_system(messages: &mut Vec<Map<String, Value>>, tools: &mut Vec<Value>
     if tools.is_empty() {
         return;
     }
-    let functions = std::mem::take(tools).into_iter().map(|mut it| it["function"].take()).collect();
-    if messages.first().is_none_or(|it| it["role"] != "system") {
+    let functions = std::mem::take(tools).into_iter().map(function).collect();
+    if messages.first().is_none_or(|it| role(it) != "system") {
         // As Phi-4-mini's makers have it.
         messages.insert(0, said("system", "You are a helpful assistant with some tools.".into()));
     }
@@ -118,13 +142,13 @@ fn say_results(messages: &mut Vec<Map<String, Value>>) {
     let mut all: Vec<Map<String, Value>> = Vec::new();
     let mut is_result = false;
     for mut message in std::mem::take(messages) {
-        let was_result = std::mem::replace(&mut is_result, message["role"] == "tool");
+        let was_result = std::mem::replace(&mut is_result, role(&message) == "tool");
         if is_result {
             let words = format!("<tool_response>\n{}\n</tool_response>", text(&message));
             message = said("user", words);
         }
-        let is_joined = (was_result || is_result) && message["role"] == "user";
-        match all.last_mut().filter(|last| is_joined && last["role"] == "user") {
+        let is_joined = (was_result || is_result) && role(&message) == "user";
+        match all.last_mut().filter(|last| is_joined && role(last) == "user") {
             Some(last) => {
                 let both = format!("{}\n{}", text(last), text(&message));
                 last.insert("content".into(), both.into());
@@ -139,7 +163,7 @@ fn say_results(messages: &mut Vec<Map<String, Value>>) {
 fn describe(messages: &mut Vec<Map<String, Value>>, tools: &mut Vec<Value>, style: AnswerStyle) {
     let call = style.written(&[("…", &json!({"…": "…"}))]);
     let Some(call) = call.filter(|_| !tools.is_empty()) else { return };
-    let tools: Vec<_> = tools.drain(..).map(|it| it["function"].to_string()).collect();
+    let tools: Vec<_> = tools.drain(..).map(|it| function(it).to_string()).collect();
     let results = match style == AnswerStyle::HERMES {
         true => "What comes of it is told in <tool_response></tool_response>. ",
         false => "",
@@ -151,11 +175,11 @@ fn describe(messages: &mut Vec<Map<String, Value>>, tools: &mut Vec<Value>, styl
         tools.join("\n")
     );
     let mut first = messages.iter_mut();
-    let Some(first) = first.find(|it| it["role"] == "system" || it["role"] == "user") else {
+    let Some(first) = first.find(|it| matches!(role(it), "system" | "user")) else {
         return messages.insert(0, said("system", about));
     };
     let words = text(first);
-    let words = match first["role"] == "system" {
+    let words = match role(first) == "system" {
         true => format!("{words}\n\n{about}"),
         false => format!("{about}\n\n{words}"),
     };
@@ -171,7 +195,7 @@ fn written(style: AnswerStyle, calls: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use text::{RenderOptions, Vocabulary};
+    use crate::{RenderOptions, Vocabulary};
 
     use super::*;
 
@@ -182,7 +206,7 @@ mod tests {
         let call = json!({"function": {"name": "f", "arguments": {"x": [1, "a"]}}});
         let answer = json!([{"role": "assistant", "content": "b", "reasoning_content": "c", "tool_calls": [call]}]);
         let mut messages: Vec<Map<String, Value>> = serde_json::from_value(answer).unwrap();
-        take_back(&template, &mut messages, false, &mut Vec::new());
+        template.adapt(&mut messages, false, &mut Vec::new());
         template.render(&messages, &RenderOptions::default()).unwrap()
     }
 
@@ -236,7 +260,7 @@ mod tests {
             let answer =
                 json!([{"role": "assistant", "content": "b", "reasoning_content": thoughts}]);
             let mut messages: Vec<Map<String, Value>> = serde_json::from_value(answer).unwrap();
-            take_back(&template, &mut messages, false, &mut Vec::new());
+            template.adapt(&mut messages, false, &mut Vec::new());
             assert_eq!(template.render(&messages, &RenderOptions::default()).unwrap(), expected);
         }
     }
@@ -253,7 +277,7 @@ mod tests {
         let mut messages: Vec<Map<String, Value>> = serde_json::from_value(messages).unwrap();
         let mut tools =
             vec![json!({"type": "function", "function": {"name": "f"}}); usize::from(tools)];
-        take_back(&template, &mut messages, false, &mut tools);
+        template.adapt(&mut messages, false, &mut tools);
         let said = |it: &Map<String, Value>| {
             [&it["role"], &it["content"]].map(|it| it.as_str().unwrap().into())
         };
@@ -309,7 +333,7 @@ mod tests {
             let all = system.into_iter().chain([user.clone()]).collect();
             let mut messages: Vec<Map<String, Value>> = serde_json::from_value(all).unwrap();
             let mut tools = vec![tool.clone()];
-            take_back(&template, &mut messages, false, &mut tools);
+            template.adapt(&mut messages, false, &mut tools);
             let text = template.render(&messages, &RenderOptions::default()).unwrap();
             assert_eq!(text, format!("{expected}<|tool|>[{{\"name\": \"f\"}}]<|/tool|>a"));
             assert!(tools.is_empty());
