@@ -204,19 +204,10 @@ impl EngineArgs {
         let mut options = EngineOptions::default();
         options.context = self.place.context;
         options.share = share;
-        let context = options.context.unwrap_or(model.config().max_position_embeddings);
-        let room = options.clone().with_room(&model, 16, context);
-        match kv_bytes {
-            None if room.kv_bytes <= Some(DEFAULT_KV_BYTES) => options = room,
-            None => options.kv_bytes = Some(DEFAULT_KV_BYTES),
-            asked => options.kv_bytes = asked,
-        }
-        Ok(Engine::new(&model, &options)?)
+        options.kv_bytes = kv_bytes;
+        Ok(Engine::new(&model, &options.with_usual_room(&model))?)
     }
 }
-
-/// Most that many sequences take for their keys and values, unless another size is asked for.
-const DEFAULT_KV_BYTES: u64 = 2 << 30;
 
 impl PlaceArgs {
     /// The same with the KV cache that goes with each precision.

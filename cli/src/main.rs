@@ -14,7 +14,6 @@ mod bench;
 mod compiler;
 mod conversation;
 mod engine;
-mod hub;
 mod incoming;
 mod interrupt;
 mod lines;
@@ -28,18 +27,15 @@ mod quality;
 mod readable;
 mod registry;
 mod report;
-mod roots;
 #[cfg(feature = "iree")]
 mod run;
 mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
-mod sentence_transformers;
 mod speculation;
 mod text_files;
 mod variables;
 mod vectors;
-mod vocabulary;
 
 #[cfg(test)]
 #[path = "../tests/fixture/mod.rs"]

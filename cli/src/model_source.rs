@@ -1,18 +1,16 @@
 //! Where a model comes from: a folder, the Hugging Face hub, or this repository.
 
-use std::fs::Metadata;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
+use iree_llm::Files;
+use iree_llm::hub::{Asked, Hub, ModelId};
 use text::{ChatTemplate, Tokenizer};
 use xla_session::LoadMode;
 
-use crate::hub::{Asked, Hub, ModelId};
 use crate::progress::Progress;
 use crate::registry::SMOLLM2;
-use crate::vocabulary;
 
 /// Which model.
 #[derive(Debug, Clone, Args)]
@@ -40,16 +38,18 @@ pub struct Model {
 }
 
 impl Model {
+    /// Its files.
+    pub fn files(&self) -> Files {
+        Files::at(&self.folder)
+    }
+
     /// Its tokenizer; `None` when it has none.
     ///
     /// # Errors
     ///
     /// It has a damaged one, or one of an unknown kind.
     pub fn find_tokenizer(&self) -> Result<Option<Tokenizer>> {
-        Ok(match vocabulary::of_model(&self.folder)? {
-            Some(vocabulary) => Some(Tokenizer::from_vocabulary(&vocabulary, &self.folder)?),
-            None => Tokenizer::from_dir(&self.folder)?,
-        })
+        Ok(self.files().tokenizer()?)
     }
 
     /// Its tokenizer.
@@ -70,11 +70,7 @@ impl Model {
     ///
     /// It has a damaged one.
     pub fn find_chat_template(&self) -> Result<Option<ChatTemplate>> {
-        match vocabulary::of_model(&self.folder)? {
-            Some(vocabulary) => ChatTemplate::from_vocabulary(&vocabulary, &self.folder),
-            None => ChatTemplate::from_dir(&self.folder),
-        }
-        .map_err(without_template)
+        self.files().chat_template().map_err(without_template)
     }
 
     /// Its chat template.
@@ -84,12 +80,12 @@ impl Model {
     /// It has none, or a damaged one.
     pub fn chat_template(&self) -> Result<ChatTemplate> {
         self.find_chat_template()?.ok_or_else(|| {
-            without_template(text::Error::NoChatTemplate { folder: self.folder.clone() })
+            without_template(text::Error::NoChatTemplate { folder: self.folder.clone() }.into())
         })
     }
 }
 
-fn without_template(error: text::Error) -> Error {
+fn without_template(error: iree_llm::Error) -> Error {
     anyhow!("{error}: use `generate --raw`")
 }
 
@@ -152,26 +148,8 @@ enum Source {
 }
 
 fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
-    let path = Path::new(name);
-    // What may not be looked at is not absent: nobody is asked for it in its place.
-    let found = match path.metadata() {
-        Ok(found) => Some(found),
-        Err(error) if is_absent(&error) => None,
-        // In a folder that may not be searched no name is of a file.
-        Err(_) if path.is_relative() && Path::new("./.").metadata().is_err() => None,
-        Err(error) => return Err(error).with_context(|| name.to_owned()),
-    };
-    if found.as_ref().is_some_and(Metadata::is_dir) {
-        return Ok(Source::Folder(path.to_owned()));
-    }
-    if found.is_some_and(|it| it.is_file()) {
-        if path.extension().is_some_and(|end| end == "gguf") {
-            return Ok(Source::Folder(path.to_owned()));
-        }
-        bail!(
-            "{name}: is a file; give a .gguf file or the model's folder (config.json, \
-             *.safetensors, …)"
-        );
+    if let Some(files) = Files::here(Path::new(name))? {
+        return Ok(Source::Folder(files.path().to_owned()));
     }
     let is_word = !name.is_empty() && !name.contains(['/', '\\']) && !name.starts_with('.');
     if is_word && let Some(folder) = shelves.iter().map(|it| it.join(name)).find(|it| it.is_dir()) {
@@ -187,12 +165,6 @@ fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
          repository: {}",
         if known.is_empty() { "none".to_owned() } else { known.join(", ") }
     )
-}
-
-/// Whether there is no such file, by what looking for it gave.
-pub fn is_absent(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | NotADirectory | InvalidFilename)
 }
 
 /// The folders that hold models: beside the program, where a package puts them, and in the repository

@@ -17,7 +17,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::roots::roots;
+use iree_llm::hub::roots;
 
 /// How long the collector may take to answer, as the standard has it.
 const TIMEOUT: Duration = Duration::from_secs(10);

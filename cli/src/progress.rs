@@ -226,6 +226,17 @@ pub struct Work<'a> {
     apart: Duration,
 }
 
+impl iree_llm::Progress for Progress {
+    fn say(&self, line: &str) {
+        Self::say(self, line);
+    }
+
+    fn transfer<'a>(&'a self, name: &str, size: Option<u64>) -> iree_llm::Transferred<'a> {
+        let shown = Self::transfer(self, name, size);
+        Box::new(move |done, size| shown.set(done, size))
+    }
+}
+
 impl Work<'_> {
     /// So much is done, of `total` if that is known.
     pub fn set(&self, done: u64, total: Option<u64>) {

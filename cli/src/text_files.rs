@@ -4,12 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use iree_llm::sentence_transformers;
 use text::Tokenizer;
 
 use crate::model_source::Model;
 use crate::progress::Progress;
-use crate::sentence_transformers;
-use crate::vocabulary;
 
 /// What tokenizers and chat templates lie in.
 const TEXT: [&str; 10] = [
@@ -40,7 +39,7 @@ const VECTORS: [&str; 4] = [
 ///
 /// They cannot be read or written.
 pub fn write(model: &Model, folder: &Path, progress: &Progress) -> Result<()> {
-    let Some(vocabulary) = vocabulary::of_model(&model.folder)? else {
+    let Some(vocabulary) = model.files().vocabulary()? else {
         for name in TEXT.into_iter().chain(VECTORS) {
             copy(&model.folder.join(name), &folder.join(name))?;
         }

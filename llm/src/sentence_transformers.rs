@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use xla_session::Pooling;
 use xla_session::checkpoint::gguf::Metadata;
 
-use crate::model_source::is_absent;
+use crate::files::is_absent;
 
 /// What lists the modules.
 pub const MODULES: &str = "modules.json";
@@ -37,11 +37,13 @@ const MODES: [(&str, &str, Pooling); 3] = [
 /// What a model says of its vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
+    /// Which hidden states they are made of.
     pub pooling: Option<Pooling>,
     /// Whether what goes before a text is pooled with it.
     pub include_prompt: bool,
     /// Whether they have the length 1; said where there is a list of modules.
     pub normalized: Option<bool>,
+    /// What goes before texts.
     pub prompts: Prompts,
 }
 

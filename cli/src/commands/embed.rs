@@ -22,8 +22,8 @@ use crate::lines::{Line, Lines, Next};
 use crate::model_source::ModelArgs;
 use crate::output;
 use crate::progress::Progress;
-use crate::sentence_transformers::{self, Said};
 use crate::vectors::{Outcome, Vectors};
+use iree_llm::sentence_transformers::{self, Said};
 
 /// Make vectors of texts: their embeddings
 #[derive(Debug, clap::Args)]

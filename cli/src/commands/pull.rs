@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::hub::{Asked, Hub, ModelId};
 use crate::model_source;
 use crate::progress::Progress;
 use crate::registry::SMOLLM2;
+use iree_llm::hub::{Asked, Hub, ModelId};
 
 /// What to bring.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ impl Args {
                 )
             })?;
             let asked = Asked { offline: model_source::offline(), refresh: true, weights: true };
-            Hub::from_env()?.fetch(&id, asked, &progress)?
+            Hub::from_env()?.fetch(&id, asked, &*progress)?
         };
         writeln!(io::stdout(), "{}", path.display())?;
         Ok(ExitCode::SUCCESS)

@@ -30,8 +30,8 @@ use crate::model_source::{self, ModelArgs};
 use crate::otlp::{self, Exporter};
 use crate::progress::Progress;
 use crate::sampling::RecommendedArgs;
-use crate::sentence_transformers::Said;
 use crate::speculation::Drafts;
+use iree_llm::sentence_transformers::Said;
 
 /// Serve models by HTTP, to OpenAI's clients and others
 #[derive(Debug, clap::Args)]

@@ -10,10 +10,10 @@ use ureq::tls::TlsConfig;
 use ureq::{Agent, Body};
 
 use super::part::Part;
+use super::roots;
 use super::settings::Settings;
 use super::{is_plain, is_word};
-use crate::progress::Progress;
-use crate::roots::roots;
+use crate::Progress;
 
 /// What names may have in an address.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -31,7 +31,7 @@ pub struct Client<'a> {
     agent: Agent,
     settings: &'a Settings,
     endpoint: Uri,
-    progress: &'a Progress,
+    progress: &'a dyn Progress,
 }
 
 /// Why something did not come.
@@ -95,7 +95,7 @@ impl<'a> Client<'a> {
     /// # Errors
     ///
     /// The endpoint is no address.
-    pub fn new(settings: &'a Settings, progress: &'a Progress) -> Result<Self> {
+    pub fn new(settings: &'a Settings, progress: &'a dyn Progress) -> Result<Self> {
         let agent = Agent::config_builder()
             .tls_config(TlsConfig::builder().root_certs(roots()).build())
             .user_agent(concat!("iree-llm/", env!("CARGO_PKG_VERSION")))

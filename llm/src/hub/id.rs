@@ -12,16 +12,16 @@ use super::{INDEX, SINGLE};
 /// `owner/name/file.gguf`; each may have a revision, `owner/name@revision`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
-    pub name: String,
-    pub revision: String,
-    pub wanted: Wanted,
+    pub(super) name: String,
+    pub(super) revision: String,
+    pub(super) wanted: Wanted,
     /// Whether it could be a path.
     bare: bool,
 }
 
 /// What of a repository is the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub(super) enum Wanted {
     /// Its safetensors, or its GGUF file where it has no other.
     Whatever,
     /// The GGUF file of this type.

@@ -4,6 +4,7 @@ mod cache;
 mod client;
 mod id;
 mod part;
+mod roots;
 mod settings;
 
 use std::fs;
@@ -12,9 +13,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 
 pub use id::ModelId;
+#[doc(hidden)]
+pub use roots::roots;
 
-use crate::progress::Progress;
-use crate::sentence_transformers;
+use crate::{Progress, sentence_transformers};
 use cache::Repo;
 use client::{Client, Error, Info, Metadata};
 use id::Wanted;
@@ -50,6 +52,7 @@ pub struct Asked<'a> {
 }
 
 /// The hub and its cache.
+#[derive(Debug)]
 pub struct Hub {
     settings: Settings,
 }
@@ -60,7 +63,7 @@ impl Hub {
     /// # Errors
     ///
     /// None of them names a folder and there is no home folder, or one makes no sense.
-    pub fn from_env() -> Result<Self> {
+    pub fn from_env() -> crate::Result<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Ok(Self { settings: Settings::read(variable)? })
     }
@@ -70,7 +73,16 @@ impl Hub {
     /// # Errors
     ///
     /// No such model, no access, no network, no room, or damaged files; offline, the cache lacks some.
-    pub fn fetch(&self, id: &ModelId, asked: Asked<'_>, progress: &Progress) -> Result<PathBuf> {
+    pub fn fetch(
+        &self,
+        id: &ModelId,
+        asked: Asked<'_>,
+        progress: &dyn Progress,
+    ) -> crate::Result<PathBuf> {
+        Ok(self.found(id, asked, progress)?)
+    }
+
+    fn found(&self, id: &ModelId, asked: Asked<'_>, progress: &dyn Progress) -> Result<PathBuf> {
         let repo = Repo::new(&self.settings.cache, &id.name);
         let named = repo.commit(&id.revision).map(|commit| repo.snapshot(&commit));
         if let Some(why) = asked.offline.or(self.settings.offline) {
@@ -113,7 +125,7 @@ impl Hub {
         repo: &Repo,
         asked: Asked<'_>,
         patience: bool,
-        progress: &Progress,
+        progress: &dyn Progress,
     ) -> Result<PathBuf, Failure> {
         // Nobody has said yet that there is such a model.
         let explain = |error| {
@@ -226,7 +238,7 @@ struct Transfer<'a> {
     client: Client<'a>,
     repo: &'a Repo,
     commit: &'a str,
-    progress: &'a Progress,
+    progress: &'a dyn Progress,
     /// How many were not there.
     fetched: usize,
 }
@@ -250,9 +262,8 @@ impl Transfer<'_> {
         let there = blob.metadata().is_ok_and(|it| size.is_none_or(|size| it.len() == size));
         if !there {
             let shown = self.progress.transfer(name, size);
-            let mut part =
-                Part::open(&blob, |there| shown.set(there, size)).map_err(Error::Local)?;
-            self.client.download(&url, size, &mut part, |done, size| shown.set(done, size))?;
+            let mut part = Part::open(&blob, |there| shown(there, size)).map_err(Error::Local)?;
+            self.client.download(&url, size, &mut part, shown)?;
             // Large files are named after what is in them.
             let is_hash = etag.len() == 64 && etag.bytes().all(|b| b.is_ascii_hexdigit());
             if is_hash && part.sha256() != etag {

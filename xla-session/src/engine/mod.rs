@@ -72,6 +72,21 @@ impl EngineOptions {
         self
     }
 
+    /// With room for 16 sequences of `model` of the whole context, but for no more than 2 GiB, where
+    /// [`kv_bytes`](Self::kv_bytes) does not say another size.
+    #[must_use]
+    pub fn with_usual_room(self, model: &Model) -> Self {
+        if self.kv_bytes.is_some() {
+            return self;
+        }
+        let context = self.context.unwrap_or(model.config().max_position_embeddings);
+        let room = self.clone().with_room(model, 16, context);
+        if room.kv_bytes <= Some(USUAL_KV_BYTES) {
+            return room;
+        }
+        Self { kv_bytes: Some(USUAL_KV_BYTES), ..self }
+    }
+
     /// States of so many bytes.
     fn count_of_states(&self, bytes: usize) -> usize {
         match (self.states, self.kv_bytes) {
@@ -85,6 +100,9 @@ impl EngineOptions {
         }
     }
 }
+
+/// Most that many sequences take for their keys and values where nobody says a size.
+const USUAL_KV_BYTES: u64 = 2 << 30;
 
 /// States of an engine for one sequence: its own, the one that a step leaves, and those of the ends of pages.
 const STATES: usize = 8;

@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_debug_implementations)]
+
+pub mod files;
+#[cfg(feature = "hub")]
+pub mod hub;
+pub mod sentence_transformers;
+
+mod progress;
+mod vocabulary;
+
+mod llm;
+mod response;
+
+mod error;
+
+pub use error::{Error, Result};
+pub use files::Files;
+pub use llm::{Ask, Llm, LlmOptions};
+pub use progress::{Progress, Transferred};
+pub use response::{End, Response, Whole};
+pub use text::{self, Message, Part};
+pub use xla_session::{self, Precision};

@@ -1,0 +1,268 @@
+//! A model that answers.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use serde::Serialize;
+use text::{ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
+use xla_session::batching::{
+    Batcher, BatcherOptions, Constraint, Gap, Progress as Answered, Request, Speculate, Worker,
+};
+use xla_session::cache::Cache;
+use xla_session::config::ModelConfig;
+use xla_session::sample::{Sampler, SamplerOptions};
+use xla_session::{Engine, EngineOptions, Model, Pooling, SessionOptions};
+
+use crate::response::{Heard, Response};
+use crate::sentence_transformers::Said;
+use crate::{Error, Files, Progress, Result};
+
+/// How a model is opened.
+#[derive(Clone)]
+pub struct LlmOptions {
+    /// The device, the precision of weights, and where compiled graphs are kept: in the user's cache folder, where nothing
+    /// else is said.
+    pub session: SessionOptions,
+    /// The memory for keys and values, and the longest context; without a size of it,
+    /// [the usual room](EngineOptions::with_usual_room).
+    pub engine: EngineOptions,
+    /// Most requests that run at once; the others wait.
+    pub parallel: usize,
+    /// How long streams may wait for prompts beside them.
+    pub gap: Gap,
+    /// Whether tokens are guessed and verified. Answers are the same.
+    pub speculate: Speculate,
+    /// Hears of a model that is fetched.
+    pub progress: Arc<dyn Progress>,
+}
+
+impl Default for LlmOptions {
+    fn default() -> Self {
+        let cache_dir = Cache::default_folder();
+        Self {
+            session: SessionOptions { cache_dir, ..SessionOptions::default() },
+            engine: EngineOptions::default(),
+            parallel: 16,
+            gap: Gap::default(),
+            speculate: Speculate::Auto,
+            progress: Arc::new(()),
+        }
+    }
+}
+
+impl fmt::Debug for LlmOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LlmOptions")
+            .field("session", &self.session)
+            .field("engine", &self.engine)
+            .field("parallel", &self.parallel)
+            .field("gap", &self.gap)
+            .field("speculate", &self.speculate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How an answer is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Ask {
+    /// Most tokens of it; `None` is what there is room for.
+    pub max_tokens: Option<usize>,
+    /// How tokens are drawn, as [the model's makers recommend](Llm::recommended) or otherwise; `None` takes the likeliest.
+    pub sampling: Option<SamplerOptions>,
+    /// Texts that end it, and are no part of it.
+    pub stop: Vec<String>,
+    /// What the model may call, as JSON schemas (`{"type": "function", "function": {"name", "description",
+    /// "parameters"}}`).
+    pub tools: Vec<serde_json::Value>,
+    /// What else the chat template takes: `enable_thinking`.
+    pub variables: std::collections::BTreeMap<String, serde_json::Value>,
+    /// What keeps it to a form.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// Higher goes first.
+    pub priority: i32,
+}
+
+/// A model that answers, on a thread of its own: many at once, whose prompts are found again where they begin alike.
+///
+/// Cloning gives another handle; with the last one the thread ends.
+#[derive(Clone)]
+pub struct Llm(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    /// How it makes vectors of texts, or why it does not.
+    vectors: Result<Said, String>,
+    context: usize,
+    worker: Worker,
+}
+
+impl Llm {
+    /// Opens the model `name`, a path or an id on the Hugging Face hub ([`Files::find`]), which is fetched if need be. The
+    /// first time its graphs are compiled, which takes some seconds.
+    ///
+    /// # Errors
+    ///
+    /// There is no such model, it is damaged or of a family that is not supported, there is no compiler for its graphs, or
+    /// not enough memory.
+    pub fn open(name: &str) -> Result<Self> {
+        Self::open_with(name, &LlmOptions::default())
+    }
+
+    /// The same, as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); an option that makes no sense.
+    pub fn open_with(name: &str, options: &LlmOptions) -> Result<Self> {
+        let files = Files::find(name, &*options.progress)?;
+        let no_tokenizer =
+            || text::Error::NoTokenizer { path: files.path().join("tokenizer.json") };
+        let tokenizer = files.tokenizer()?.ok_or_else(no_tokenizer)?;
+        let template = files.chat_template()?;
+        let vectors = files.vectors(None).map_err(|error| error.to_string());
+        let model = Model::open(files.path(), &options.session)?;
+        let engine = options.engine.clone().with_usual_room(&model);
+        let engine = Engine::new(&model, &engine)?;
+        let pages = engine.statistics();
+        let context = engine.context().min(pages.pages * pages.page_tokens);
+        let mut batching = BatcherOptions::of(&engine);
+        batching.scheduler.most_running = batching.scheduler.most_running.min(options.parallel);
+        (batching.gap, batching.speculate) = (options.gap, options.speculate);
+        let config = model.config().clone();
+        let batcher = Batcher::new(engine, &batching)?;
+        let worker =
+            Worker::start(batcher, name).map_err(|error| anyhow!(error).context("a thread"))?;
+        let name = name.to_owned();
+        Ok(Self(Arc::new(Inner { name, config, tokenizer, template, vectors, context, worker })))
+    }
+
+    /// The answer to `messages`: [`text::Message`]s, or JSON in the form of transformers (with `tool_calls`, results with
+    /// the role `tool`, thoughts as `reasoning_content`).
+    ///
+    /// # Errors
+    ///
+    /// The model has no chat template, or that refuses the conversation; the prompt is longer than the context; an option
+    /// is out of range.
+    pub fn chat<M: Serialize>(&self, messages: &[M], ask: &Ask) -> Result<Response> {
+        let Inner { name, tokenizer, template, .. } = &*self.0;
+        let no_template = || text::Error::NoChatTemplate { folder: Path::new(name).into() };
+        let template = template.as_ref().ok_or_else(no_template)?;
+        let (tools, variables) = (ask.tools.clone(), ask.variables.clone());
+        let options = RenderOptions { tools, variables, ..RenderOptions::prompt() };
+        let prompt = template.prompt(messages, &options)?;
+        let tokens = tokenizer.encode_chat(&prompt.text)?;
+        let detokenizer = tokenizer.detokenizer(&tokens).showing(prompt.special_ids(tokenizer));
+        let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
+        self.submit(tokens, ask, Heard::new(stream, Some(prompt.reply())))
+    }
+
+    /// What the model goes on with behind `prompt`, word for word; tools and variables are for chats.
+    ///
+    /// # Errors
+    ///
+    /// The prompt is empty or longer than the context; an option is out of range.
+    pub fn complete(&self, prompt: &str, ask: &Ask) -> Result<Response> {
+        let tokenizer = &self.0.tokenizer;
+        let tokens = tokenizer.encode(prompt, true)?;
+        let detokenizer = tokenizer.detokenizer(&tokens);
+        let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
+        self.submit(tokens, ask, Heard::new(stream, None))
+    }
+
+    fn submit(
+        &self,
+        prompt: Vec<u32>,
+        ask: &Ask,
+        (heard, response): (Heard, Response),
+    ) -> Result<Response> {
+        let Inner { config, context, worker, .. } = &*self.0;
+        let (needed, context) = (prompt.len(), *context);
+        if needed > context {
+            let max = config.longest_context;
+            return Err(xla_session::Error::ContextFull { needed, context, max }.into());
+        }
+        // The last token of an answer needs none.
+        let room = context + 1 - needed;
+        let request = Request {
+            prompt,
+            max_tokens: ask.max_tokens.map_or(room, |most| most.min(room)),
+            eos: config.eos_token_ids.clone(),
+            sampler: ask.sampling.clone().map(Sampler::new).transpose()?,
+            constraint: ask.constraint.clone(),
+            priority: ask.priority,
+            ..Request::default()
+        };
+        worker.submit_all(vec![request], Box::new(heard));
+        Ok(response)
+    }
+
+    /// The vector of `text`, `[hidden_size]`, pooled as the model's files say (of its last token where they say nothing),
+    /// of length 1 unless they say otherwise.
+    ///
+    /// # Errors
+    ///
+    /// Its vectors are made in a way that is not supported; the text is longer than the context, or the model fails.
+    pub async fn embed(&self, text: &str) -> Result<Vec<f32>> {
+        let Inner { tokenizer, vectors, worker, .. } = &*self.0;
+        let said = vectors.as_ref().map_err(|why| Error::Unsupported(why.clone()))?;
+        let prompt = tokenizer.encode(text, true)?;
+        let pooling = Some(said.pooling.unwrap_or(Pooling::Last));
+        let mut answer = worker.submit(Request { prompt, pooling, ..Request::default() });
+        while let Some(progress) = answer.recv().await {
+            if let Answered::Ended(ended) = progress? {
+                let mut vector = ended.vector.unwrap_or_default();
+                if said.normalized.unwrap_or(true) {
+                    xla_session::pooling::normalize(&mut vector);
+                }
+                return Ok(vector);
+            }
+        }
+        Err(xla_session::Error::Stopped.into())
+    }
+
+    /// What it was asked for by.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What it is.
+    pub fn config(&self) -> &ModelConfig {
+        &self.0.config
+    }
+
+    /// Its tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.0.tokenizer
+    }
+
+    /// Its chat template, if it has one.
+    pub fn template(&self) -> Option<&ChatTemplate> {
+        self.0.template.as_ref()
+    }
+
+    /// Most tokens of a prompt and its answer together: those of the context that there is memory for.
+    pub fn context(&self) -> usize {
+        self.0.context
+    }
+
+    /// How its makers recommend to draw tokens (`generation_config.json`, or keys of a GGUF file).
+    pub fn recommended(&self) -> SamplerOptions {
+        SamplerOptions::recommended(&self.0.config.sampling)
+    }
+
+    /// What runs its requests: for those of token ids, statistics, and an end of all.
+    pub fn worker(&self) -> &Worker {
+        &self.0.worker
+    }
+}
+
+impl fmt::Debug for Llm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Llm").field("name", &self.0.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,272 @@
+//! An answer, as it comes.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use text::{Part, Reply, TextStream};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use xla_session::FinishReason;
+use xla_session::batching::{Ended, Listener, Timings, Token};
+
+use crate::{Error, Result};
+
+/// How an answer ended.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct End {
+    /// Why.
+    pub reason: FinishReason,
+    /// The text that ended it, of those that were [to](crate::Ask::stop).
+    pub stop: Option<String>,
+    /// When what happened, and how many tokens there were.
+    pub timings: Timings,
+}
+
+/// All of an answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Whole {
+    /// What it says.
+    pub content: String,
+    /// What the model thought before that.
+    pub reasoning: String,
+    /// Which tools it calls, and with what: JSON's text.
+    pub calls: Vec<(String, String)>,
+    /// How it ended.
+    pub end: End,
+}
+
+/// An answer, as it comes: pieces of what the model says, thinks, and calls.
+///
+/// It is an iterator, which blocks its thread, and a [`Stream`] on any executor; [`recv`](Self::recv) is a stream's `next`.
+/// [`whole`](Self::whole) waits for all of it. Dropping it ends the answer.
+#[derive(Debug)]
+pub struct Response {
+    events: UnboundedReceiver<Result<Event>>,
+    /// What has come and was not taken.
+    parts: VecDeque<Part>,
+    end: Option<End>,
+    /// Whether nothing follows.
+    over: bool,
+}
+
+#[derive(Debug)]
+enum Event {
+    Parts(Vec<Part>),
+    End(End),
+}
+
+impl Response {
+    /// What comes next, on any executor; `None` behind the end.
+    ///
+    /// # Errors
+    ///
+    /// The model fails, or [has stopped](xla_session::Error::Stopped). Nothing follows.
+    pub async fn recv(&mut self) -> Option<Result<Part>> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+
+    /// How it ended, once that has come.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// All of it that has not been taken yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv).
+    pub async fn whole(mut self) -> Result<Whole> {
+        let mut gathered = Gathered::default();
+        while let Some(part) = self.recv().await {
+            gathered.add(part?);
+        }
+        gathered.whole(self.end)
+    }
+
+    /// As [`whole`](Self::whole), for whoever has nothing else to do.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv).
+    ///
+    /// # Panics
+    ///
+    /// Within an asynchronous task of tokio, whose thread it would block.
+    pub fn blocking_whole(mut self) -> Result<Whole> {
+        let mut gathered = Gathered::default();
+        for part in &mut self {
+            gathered.add(part?);
+        }
+        gathered.whole(self.end)
+    }
+
+    /// Notes what has come; `None` where there is nothing to take yet.
+    fn came(&mut self, event: Option<Result<Event>>) -> Option<Error> {
+        match event {
+            Some(Ok(Event::Parts(parts))) => self.parts.extend(parts),
+            Some(Ok(Event::End(end))) => (self.end, self.over) = (Some(end), true),
+            Some(Err(error)) => {
+                self.over = true;
+                return Some(error);
+            }
+            // Whoever would have said the end is gone.
+            None => {
+                self.over = true;
+                return Some(xla_session::Error::Stopped.into());
+            }
+        }
+        None
+    }
+}
+
+#[derive(Default)]
+struct Gathered {
+    content: String,
+    reasoning: String,
+    calls: Vec<(String, String)>,
+}
+
+impl Gathered {
+    fn add(&mut self, part: Part) {
+        match part {
+            Part::Content(text) => self.content += &text,
+            Part::Reasoning(text) => self.reasoning += &text,
+            Part::Call(name) => self.calls.push((name, String::new())),
+            Part::Arguments(text) => {
+                if let Some((_, arguments)) = self.calls.last_mut() {
+                    *arguments += &text;
+                }
+            }
+        }
+    }
+
+    fn whole(self, end: Option<End>) -> Result<Whole> {
+        let Self { content, reasoning, calls } = self;
+        let end = end.ok_or(xla_session::Error::Stopped)?;
+        Ok(Whole { content, reasoning, calls, end })
+    }
+}
+
+/// # Panics
+///
+/// Within an asynchronous task of tokio, whose thread it would block.
+impl Iterator for Response {
+    type Item = Result<Part>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(part) = self.parts.pop_front() {
+                return Some(Ok(part));
+            }
+            if self.over {
+                return None;
+            }
+            let event = self.events.blocking_recv();
+            if let Some(error) = self.came(event) {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl Stream for Response {
+    type Item = Result<Part>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(part) = self.parts.pop_front() {
+                return Poll::Ready(Some(Ok(part)));
+            }
+            if self.over {
+                return Poll::Ready(None);
+            }
+            let event = ready!(self.events.poll_recv(context));
+            if let Some(error) = self.came(event) {
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+    }
+}
+
+/// Makes text of tokens, and parts of text, on the thread that steps: an answer ends with the token that ends it.
+pub(crate) struct Heard {
+    /// Until the end.
+    stream: Option<TextStream>,
+    /// What tells parts apart; without it all is content.
+    reply: Option<Reply>,
+    failure: Option<text::Error>,
+    events: UnboundedSender<Result<Event>>,
+}
+
+impl Heard {
+    /// With who waits for it.
+    pub fn new(stream: TextStream, reply: Option<Reply>) -> (Self, Response) {
+        let (sender, events) = mpsc::unbounded_channel();
+        let heard = Self { stream: Some(stream), reply, failure: None, events: sender };
+        (heard, Response { events, parts: VecDeque::new(), end: None, over: false })
+    }
+
+    /// Whoever is not there any more has no use for it.
+    fn send(&self, event: Result<Event>) -> ControlFlow<()> {
+        match self.events.send(event) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+
+    fn say(&mut self, text: String, is_last: bool) -> ControlFlow<()> {
+        let mut parts = match &mut self.reply {
+            Some(reply) => reply.push(&text),
+            None if text.is_empty() => Vec::new(),
+            None => vec![Part::Content(text)],
+        };
+        if let Some(reply) = self.reply.take_if(|_| is_last) {
+            parts.extend(reply.finish());
+        }
+        if parts.is_empty() {
+            ControlFlow::Continue(())
+        } else {
+            self.send(Ok(Event::Parts(parts)))
+        }
+    }
+}
+
+impl Listener for Heard {
+    fn is_wanted(&mut self) -> bool {
+        !self.events.is_closed()
+    }
+
+    fn token(&mut self, _: usize, token: Token, _: u64) -> ControlFlow<()> {
+        let Some(stream) = &mut self.stream else { return ControlFlow::Break(()) };
+        match stream.push(token.id) {
+            Ok((text, stopped)) => {
+                self.say(text, false)?;
+                if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+            Err(error) => {
+                self.failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn ended(&mut self, _: usize, ended: Ended) -> ControlFlow<()> {
+        let Some(stream) = self.stream.take() else { return ControlFlow::Break(()) };
+        let stop = stream.stopped_by().map(str::to_owned);
+        let text = match self.failure.take().map_or_else(|| stream.finish(), Err) {
+            Ok(text) => text,
+            Err(error) => return self.send(Err(error.into())),
+        };
+        self.say(text, true)?;
+        let reason = if stop.is_some() { FinishReason::Stop } else { ended.reason };
+        self.send(Ok(Event::End(End { reason, stop, timings: ended.timings })))
+    }
+
+    fn failed(&mut self, error: xla_session::Error) {
+        let _ = self.send(Err(error.into()));
+    }
+}

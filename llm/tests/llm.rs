@@ -1,0 +1,189 @@
+//! The small model of this repository, asked as a program asks.
+
+#![cfg(feature = "iree")]
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use iree_llm::xla_session::sample::SamplerOptions;
+use iree_llm::xla_session::{EngineSession, FinishReason, Model, SessionOptions, generate_greedy};
+use iree_llm::{Ask, Error, Files, Llm, LlmOptions, Message, Part};
+use serde_json::json;
+
+const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
+
+fn session() -> SessionOptions {
+    SessionOptions {
+        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        weights_cache: false,
+        ..SessionOptions::default()
+    }
+}
+
+fn open(folder: &Path) -> Llm {
+    let options = LlmOptions { session: session(), ..LlmOptions::default() };
+    Llm::open_with(folder.to_str().unwrap(), &options).unwrap()
+}
+
+fn most(max_tokens: usize) -> Ask {
+    Ask { max_tokens: Some(max_tokens), ..Ask::default() }
+}
+
+/// The model with another template, or none.
+fn with_template(template: Option<&str>) -> (tempfile::TempDir, Llm) {
+    let folder = tempfile::tempdir().unwrap();
+    for file in Path::new(TALES).read_dir().unwrap() {
+        let file: PathBuf = file.unwrap().path();
+        std::fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
+    }
+    let path = folder.path().join("tokenizer_config.json");
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config.as_object_mut().unwrap().remove("chat_template").unwrap();
+    std::fs::write(&path, config.to_string()).unwrap();
+    if let Some(template) = template {
+        std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    }
+    let llm = open(folder.path());
+    (folder, llm)
+}
+
+#[test]
+fn a_prompt_is_gone_on_with_as_the_engine_does_it() {
+    let llm = open(Path::new(TALES));
+    let prompt = llm.tokenizer().encode("Once upon a time", true).unwrap();
+    let mut session =
+        EngineSession::new(&Model::open(Path::new(TALES), &session()).unwrap(), None).unwrap();
+    let tokens =
+        generate_greedy(&mut session, &prompt, 40, &llm.config().eos_token_ids).unwrap().tokens;
+    let expected = llm.tokenizer().decode(&[prompt.clone(), tokens.clone()].concat()).unwrap();
+
+    let mut text = String::new();
+    let mut response = llm.complete("Once upon a time", &most(40)).unwrap();
+    let mut pieces = 0;
+    for part in &mut response {
+        let Part::Content(piece) = part.unwrap() else { panic!("no chat") };
+        (text, pieces) = (text + &piece, pieces + 1);
+    }
+    assert_eq!(format!("Once upon a time{text}"), expected);
+    assert!(pieces > 10);
+    let end = response.end().unwrap();
+    assert_eq!((end.timings.prompt_tokens, end.timings.tokens), (prompt.len(), tokens.len()));
+    assert!(response.next().is_none());
+
+    // Many at once, on an executor.
+    let other = llm.clone();
+    pollster::block_on(async {
+        let mut first = llm.complete("Once upon a time", &most(40)).unwrap();
+        let second = other.complete("The old dog", &most(10)).unwrap();
+        let mut awaited = String::new();
+        while let Some(part) = first.recv().await {
+            let Part::Content(piece) = part.unwrap() else { panic!("no chat") };
+            awaited += &piece;
+        }
+        assert_eq!(awaited, text);
+        let second = second.whole().await.unwrap();
+        assert!(!second.content.is_empty() && second.reasoning.is_empty());
+        assert!(second.end.timings.tokens <= 10);
+    });
+}
+
+#[test]
+fn an_answer_ends_where_it_is_to() {
+    let llm = open(Path::new(TALES));
+    let whole = llm.complete("Once upon a time", &most(40)).unwrap().blocking_whole().unwrap();
+    let word = whole.content.split_whitespace().nth(5).unwrap().to_owned();
+    let before = whole.content.split_once(&word).unwrap().0;
+    let ask = Ask { stop: vec![word.clone()], ..most(40) };
+    let stopped = llm.complete("Once upon a time", &ask).unwrap().blocking_whole().unwrap();
+    assert_eq!((&*stopped.content, &stopped.end.stop), (before, &Some(word)));
+    assert_eq!(stopped.end.reason, FinishReason::Stop);
+
+    let drawn = |seed| {
+        let sampling = Some(SamplerOptions { temperature: 1.5, seed, ..llm.recommended() });
+        let ask = Ask { sampling, ..most(20) };
+        llm.complete("Once upon a time", &ask).unwrap().blocking_whole().unwrap().content
+    };
+    assert_eq!(drawn(1), drawn(1));
+    assert_ne!(drawn(1), drawn(2));
+
+    // What nobody waits for is gone.
+    let mut dropped = llm.complete("The old dog", &Ask::default()).unwrap();
+    dropped.next().unwrap().unwrap();
+    drop(dropped);
+    let began = Instant::now();
+    while llm.worker().statistics().pages.held > 0 {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_conversation_is_rendered_and_its_answer_read() {
+    // It knows of thoughts, and of no tools.
+    let template = "{{ bos_token }}{% for m in messages %}{{ m.content }} {% endfor %}\
+                    {% if think %}<think>{% endif %}{# </think> #}";
+    let (_folder, llm) = with_template(Some(template));
+    let said = |messages: &[Message], ask: &Ask| {
+        llm.chat(messages, ask).unwrap().blocking_whole().unwrap()
+    };
+    let once = [Message::new("user", "Once upon a time")];
+    let plain = said(&once, &most(20));
+    let alone = llm.complete("Once upon a time ", &most(20)).unwrap().blocking_whole().unwrap();
+    assert_eq!(plain.content.trim(), alone.content.trim());
+    assert_eq!((&*plain.reasoning, plain.calls.len()), ("", 0));
+
+    // The prompt opens thoughts, and the model does not close them.
+    let variables = [("think".to_owned(), true.into())].into();
+    let thought = said(&once, &Ask { variables, ..most(20) });
+    assert!(thought.content.is_empty() && !thought.reasoning.is_empty());
+
+    // What there is to call is told in words.
+    let tool =
+        json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
+    let with_tools = said(&once, &Ask { tools: vec![tool], ..most(20) });
+    assert!(with_tools.end.timings.prompt_tokens > plain.end.timings.prompt_tokens);
+}
+
+#[test]
+fn a_text_becomes_a_vector() {
+    let llm = open(Path::new(TALES));
+    let [one, same, other] =
+        ["a dog", "a dog", "the king"].map(|text| pollster::block_on(llm.embed(text)).unwrap());
+    assert_eq!(one.len(), llm.config().hidden_size);
+    assert_eq!(one, same);
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    assert!((product(&one, &one) - 1.0).abs() < 1e-4);
+    assert!(product(&one, &other) < 0.999);
+}
+
+#[test]
+fn what_cannot_be_says_why() {
+    let error = |error: Error| error.to_string();
+    let missing = Llm::open("no model of this name").unwrap_err();
+    assert!(matches!(missing, Error::Model(_)), "{missing}");
+    let file = Path::new(TALES).join("config.json");
+    let wrong = Files::here(&file).map(|_| ()).unwrap_err();
+    assert!(error(wrong).contains("is a file"));
+    assert_eq!(Files::here(Path::new("nowhere/at/all")).unwrap(), None);
+
+    let llm = open(Path::new(TALES));
+    let (_folder, silent) = with_template(None);
+    let no_chat = silent.chat(&[Message::new("user", "a")], &most(1)).map(|_| ()).unwrap_err();
+    assert!(error(no_chat).contains("no chat template"));
+    let long = "dog ".repeat(3000);
+    let full = llm.complete(&long, &most(1)).map(|_| ()).unwrap_err();
+    assert!(error(full).contains("do not fit the context of 2048"));
+    let hot = SamplerOptions { temperature: -1.0, ..SamplerOptions::default() };
+    let ask = Ask { sampling: Some(hot), ..most(1) };
+    let hot = llm.complete("a", &ask).map(|_| ()).unwrap_err();
+    assert!(error(hot).contains("temperature is -1"));
+    let empty = Ask { stop: vec![String::new()], ..most(1) };
+    llm.complete("a", &empty).map(|_| ()).unwrap_err();
+
+    let mut cut = llm.complete("The old dog", &Ask::default()).unwrap();
+    llm.worker().cut_off();
+    assert!(cut.any(|part| part.is_err()) || cut.end().is_some());
+    let late = llm.complete("a", &most(1)).unwrap().blocking_whole().unwrap_err();
+    assert!(error(late).contains("has stopped"));
+}
