@@ -1,6 +1,6 @@
 //! `cargo xtask package`: packages the crates of IREE, and builds them as a stranger gets them.
 //!
-//! What is built is what `iree-rt/README.md` says, word for word: its `Cargo.toml`s, its program.
+//! What is built is what `iree-rt/README.md` says, word for word but for `REPOSITORY`: its `Cargo.toml`s, its program.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,9 @@ use crate::{fetch_iree, flags, iree, workspace};
 
 /// In the order in which they are published.
 const CRATES: [&str; 3] = ["iree-src", "iree-sys", "iree-rt"];
+/// Where the README has `iree-rt` from; here the package takes its place. A `[patch]` of the repository would not do, as
+/// cargo may fetch what it patches (rust-lang/cargo#16574), and this works without a network.
+const REPOSITORY: &str = r#"git = "https://github.com/iree-llm/iree-llm""#;
 const PROGRAM: &str = "sum";
 /// What all build for but the one from sources: one profile shares nothing with another.
 const RELEASE: &str = "release";
@@ -143,7 +146,7 @@ fn bundled_variables(network: &flags::Network) -> Result<Vec<(&'static str, OsSt
 }
 
 /// The crates as the registry would hand them out, unpacked.
-fn package(to: &Path, offline: bool) -> Result<Vec<(&'static str, PathBuf)>> {
+fn package(to: &Path, offline: bool) -> Result<Vec<Package>> {
     let target = to.join("packages");
     let mut cargo = workspace::cargo();
     // Not verified here: that is what the dependents are for.
@@ -170,7 +173,7 @@ fn package(to: &Path, offline: bool) -> Result<Vec<(&'static str, PathBuf)>> {
         }
         let licence = fs::read_to_string(folder.join("LICENSE-IREE"))?;
         ensure!(licence.contains("LLVM Exceptions"), "{name} has no licence of IREE's");
-        Ok((name, folder))
+        Ok(Package { name, version: version.to_owned(), folder })
     };
     CRATES.into_iter().map(unpacked).collect()
 }
@@ -182,9 +185,16 @@ fn blocks<'a>(readme: &'a str, language: &str) -> Vec<&'a str> {
     parts.filter_map(|part| part.split("```").next()).collect()
 }
 
+/// A crate as it would be published, unpacked.
+struct Package {
+    name: &'static str,
+    version: String,
+    folder: PathBuf,
+}
+
 /// Somebody who has the packages and the README.
 struct Stranger<'a> {
-    crates: Vec<(&'static str, PathBuf)>,
+    crates: Vec<Package>,
     readme: &'a str,
     folder: PathBuf,
     offline: bool,
@@ -205,8 +215,13 @@ impl Stranger<'_> {
     ) -> Result<Dependent<'_>> {
         let folder = self.folder.join(name);
         fs::create_dir_all(folder.join("src"))?;
+        ensure!(dependencies.contains(REPOSITORY), "iree-rt/README.md is without {REPOSITORY}");
+        let package = self.crates.iter().find(|it| it.name == "iree-rt").context("no iree-rt")?;
+        let version = format!("version = {:?}", package.version);
+        let dependencies = dependencies.replace(REPOSITORY, &version);
         // Nothing is published: cargo takes the packages from here.
-        let patches = self.crates.iter().map(|(name, path)| format!("{name}.path = {path:?}\n"));
+        let patch = |it: &Package| format!("{}.path = {:?}\n", it.name, it.folder);
+        let patches = self.crates.iter().map(patch);
         let manifest = format!(
             "[package]\nname = {PROGRAM:?}\nedition = \"2024\"\n\n{dependencies}\n[workspace]\n\n\
              [patch.crates-io]\n{}",
