@@ -152,8 +152,12 @@ program, compiler, licences, manual pages and shell completions; one without the
 `iree-llm compile` made; a Python wheel and a Debian package. Each runs from any folder, with nothing but
 glibc and, for the compiler, /bin/sh. The first build takes as long as a release build.
 
+The compiler is given the C++ library of an old system: that of Debian 11, which takes root and debootstrap to bring, or
+of the root that --libstdcxx names.
+
 Examples:
-  cargo xtask dist
+  cargo xtask dist                                          as root
+  cargo xtask dist --libstdcxx /srv/bullseye
   cargo xtask dist --check --suite bullseye,trixie";
 
 #[derive(Debug, Args)]
