@@ -73,7 +73,7 @@
 //! |---|---|---|
 //! | `link` (default) | IREE's runtime; without it the crate type-checks and documents only | |
 //! | `compiler` (default) | [`Compiler`]: it makes what the example above runs | `tempfile`, `libloading` |
-//! | `parameters` | [`ParameterIndex`], [`ParameterProvider`]: weights that programs name | `safetensors` |
+//! | `parameters` | [`ParameterIndex`], [`ParameterProvider`]: weights that programs name | `safetensors`, `fs4`, `tempfile` |
 //! | `profile` | [`Device::take_profile`] and [`Profile`]: what each compiled function costs | |
 //! | `cuda` | GPUs of NVIDIA ([`cuda`]), and memory exchanged with `cudarc` 0.19 | `cudarc`, `libloading` |
 //! | `vulkan` | what devices of [`vulkan`] are, and what to compile for them | `ash` |

@@ -53,7 +53,7 @@ const LEFT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub struct Label {
     /// What its data is.
     pub kind: Kind,
-    /// Which graph ("decode_step", "prefill_256") or which weights ("stored", "f32").
+    /// Which graph ("model" on CPUs, "step_8", "prompt_256" on GPUs) or which weights ("stored", "f32").
     pub name: String,
     /// The model it was made for.
     pub model: String,

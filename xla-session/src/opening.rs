@@ -98,7 +98,7 @@ impl FromStr for Tuning {
 pub enum Event {
     /// A graph is being compiled; it was not in the cache.
     Compiling {
-        /// The graph: "decode_step", "prefill_256".
+        /// The graph: "model" on CPUs, "step_8", "prompt_256", "head_1" and the like on GPUs.
         graph: String,
     },
     /// That graph is ready.
@@ -124,7 +124,7 @@ pub enum Event {
     },
     /// The cache could not take what was made for it: the next start makes it again.
     NotKept {
-        /// "packed weights", or the graph: "decode_step", "prefill_256".
+        /// "packed weights", "pages of the KV cache", or the graph, as [`Event::Compiling`] has it.
         what: String,
         /// Why.
         reason: String,
@@ -247,7 +247,7 @@ impl SessionOptions {
     }
 }
 
-/// Opens the model in `folder` (Hugging Face layout), with a session on it.
+/// Opens the model `folder`, with a session on it: a folder in Hugging Face layout or with a GGUF file, or such a file itself.
 ///
 /// # Errors
 ///

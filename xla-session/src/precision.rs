@@ -19,9 +19,9 @@ pub enum Precision {
     /// Widened to float32 on upload.
     F32,
     /// Rounded to bfloat16 on upload, and activations before each product with them, as PyTorch and
-    /// llama.cpp compute bf16 models: prompts take half the time on a CPU with AVX-512 BF16, at the
-    /// same size as [`Stored`](Self::Stored) for a bf16 checkpoint. GPUs of NVIDIA round those of long
-    /// prompts only, and devices of Vulkan none. A token differs rarely.
+    /// llama.cpp compute bf16 models: prompts take about three fifths of the time of
+    /// [`Stored`](Self::Stored) on a CPU with AVX-512 BF16, at the same size for a bf16 checkpoint. GPUs
+    /// of NVIDIA round those of long prompts only, and devices of Vulkan none. A token differs rarely.
     Bf16,
     /// Rounded to integers of 8 bits in groups of 32 with an f16 scale each, on upload; on CPUs activations
     /// are rounded to 16 bits before each product with them. A token differs rarely.

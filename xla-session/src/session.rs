@@ -95,7 +95,8 @@ impl Capabilities {
 
 /// One conversation with a model: it owns the KV cache, the caller owns the text.
 ///
-/// A failed call leaves the session as it was before the call, so that it can be driven on.
+/// A failed call leaves the session as it was before the call, so that it can be driven on; but
+/// [`decode_greedy`](Self::decode_greedy) keeps the steps before the one that failed, and [`tokens`](Self::tokens) may.
 pub trait InferenceSession: Send {
     /// What this session can do.
     fn capabilities(&self) -> &Capabilities;
@@ -193,12 +194,14 @@ pub trait InferenceSession: Send {
         Ok(())
     }
 
-    /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first).
+    /// Copies the logits after the last token of the context, `[vocab_size]`, into `logits` (cleared first). Where the last
+    /// step no longer has them, as after a [`truncate`](Self::truncate), the engine may run that token again; the context
+    /// stays as it is.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::Error::Unsupported) when [`Capabilities::logits`] is false or there
-    /// has been no step since the start or the last [`truncate`](Self::truncate).
+    /// [`Unsupported`](crate::Error::Unsupported) when [`Capabilities::logits`] is false, when there is no token, or from an
+    /// engine that runs none again; else the engine's own failure.
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
     /// Number of tokens in the context.

@@ -35,7 +35,7 @@ impl fmt::Debug for Model {
 }
 
 impl Model {
-    /// Opens the model in `folder` (Hugging Face layout).
+    /// Opens the model `folder`: a folder in Hugging Face layout or with a GGUF file, or such a file itself.
     ///
     /// # Errors
     ///
