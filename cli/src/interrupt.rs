@@ -1,7 +1,11 @@
 //! Ctrl-C: the first one ends what is being generated, the next one the program.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -10,6 +14,9 @@ use anyhow::{Context, Result};
 pub const SIGINT: i32 = 2;
 /// The conventional exit code after an interrupt.
 pub const EXIT: u8 = 130;
+
+/// Longest that the end waits for what is still to be written to stdout.
+const FLUSHING: Duration = Duration::from_millis(200);
 
 const IDLE: u8 = 0;
 const GENERATING: u8 = 1;
@@ -26,10 +33,26 @@ pub fn install() -> Result<()> {
     ctrlc::set_handler(|| {
         if STATE.compare_exchange(GENERATING, STOPPING, Ordering::SeqCst, Ordering::SeqCst).is_err()
         {
-            std::process::exit(EXIT.into());
+            exit_now(EXIT);
         }
     })
     .context("cannot handle Ctrl-C")
+}
+
+/// Ends the process at once, whatever its threads are at. What `std::process::exit` runs would take the drivers of GPUs
+/// away from those that are in a call of them, which crashes it.
+pub fn exit_now(code: u8) -> ! {
+    let (flushed, is_flushed) = mpsc::channel();
+    // Who writes to a pipe that nobody reads keeps stdout to itself. Stderr, and the log there, has no buffer.
+    let flush = move || {
+        let _ = io::stdout().flush();
+        let _ = flushed.send(());
+    };
+    if thread::Builder::new().spawn(flush).is_ok() {
+        let _ = is_flushed.recv_timeout(FLUSHING);
+    }
+    // SAFETY: it takes any code, and does not come back.
+    unsafe { libc::_exit(code.into()) }
 }
 
 /// While this lives, the first Ctrl-C only sets a mark.

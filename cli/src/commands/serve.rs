@@ -257,7 +257,7 @@ impl Args {
                 // It would be waited for.
                 code = &mut stop => {
                     drop(place);
-                    std::process::exit(code.into());
+                    interrupt::exit_now(code);
                 }
             };
             let server = Server::new(models, options)?;
@@ -441,7 +441,7 @@ fn signal() -> Result<impl Future<Output = u8>> {
         let code = next().await;
         tokio::spawn(async move {
             next().await;
-            std::process::exit(interrupt::EXIT.into());
+            interrupt::exit_now(interrupt::EXIT);
         });
         code
     })
@@ -455,7 +455,7 @@ fn signal() -> Result<impl Future<Output = u8>> {
         let _ = tokio::signal::ctrl_c().await;
         tokio::spawn(async {
             let _ = tokio::signal::ctrl_c().await;
-            std::process::exit(interrupt::EXIT.into());
+            interrupt::exit_now(interrupt::EXIT);
         });
         interrupt::EXIT
     })
