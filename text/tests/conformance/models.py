@@ -54,7 +54,8 @@ def fetch(scratch):
     # People may demand one for what they install; nothing is.
     settings["PIP_REQUIRE_VIRTUALENV"] = "0"
     status = subprocess.run(command, env=os.environ | settings, stdout=sys.stderr).returncode
-    if status == 1:
+    # 2 is an exception: that of a transfer that breaks off.
+    if status in (1, 2):
         unavailable(f"pip cannot bring {PACKAGE}: is there a network?")
     if status != 0:
         sys.exit(f"pip failed with status {status}")

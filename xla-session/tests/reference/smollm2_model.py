@@ -88,7 +88,8 @@ def pip(arguments):
     # People's own for what they install by hand, which this is not.
     settings |= {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
     status = subprocess.run(command, env=os.environ | settings, stdout=sys.stderr).returncode
-    if status == 1:
+    # 2 is an exception: that of a transfer that breaks off.
+    if status in (1, 2):
         unavailable(f"pip cannot bring what is needed for {WHEEL}: is there a network?")
     if status != 0:
         sys.exit(f"pip failed with status {status}")
