@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ pub enum Fault {
     BreaksOff(usize),
     /// Nothing comes for so long.
     Waits(Duration),
+    /// Nothing comes until something is sent, or the sender is gone.
+    Held(Receiver<()>),
     /// All of the file comes, whatever was asked for.
     Whole,
 }
@@ -238,6 +241,10 @@ fn deliver(mut stream: TcpStream, state: &Mutex<State>) {
         }
         Some(Fault::Waits(time)) => {
             std::thread::sleep(time);
+            from
+        }
+        Some(Fault::Held(go)) => {
+            let _ = go.recv();
             from
         }
         Some(Fault::Whole) => None,

@@ -5,7 +5,10 @@ mod hub;
 mod support;
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use assert_cmd::Command;
@@ -279,18 +282,32 @@ fn pull_brings_what_has_changed_and_nothing_else() {
 #[test]
 fn two_that_need_a_model_bring_it_once() {
     let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
-    hub.set(|state| state.faults = [Fault::Waits(Duration::from_secs(6))].into());
+    let (go, held) = mpsc::channel();
+    hub.set(|state| state.faults = [Fault::Held(held)].into());
+    let waits = "model.safetensors: another process fetches it";
     let said: Vec<_> = std::thread::scope(|scope| {
         let run = || {
-            let run = hub.inspect(home.path(), "some/model").assert().success();
-            String::from_utf8(run.get_output().stderr.clone()).unwrap()
+            let mut inspect = support::running();
+            inspect.args(["inspect", "some/model"]);
+            inspect.env("HF_ENDPOINT", &hub.address).env("HF_HOME", home.path());
+            // Before it asks for the rest again, the other one has all the time it needs to come and wait.
+            inspect.env("HF_HUB_DOWNLOAD_TIMEOUT", "60");
+            let mut child = inspect.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut said = Vec::new();
+            for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+                said.push(line.unwrap());
+                if said.last().unwrap().contains(waits) {
+                    go.send(()).unwrap();
+                }
+            }
+            assert!(child.wait().unwrap().success(), "{said:?}");
+            said
         };
         let both = [scope.spawn(run), scope.spawn(run)];
-        both.map(|it| it.join().unwrap()).into()
+        both.map(|it| it.join().unwrap()).concat()
     });
     assert_eq!(hub.deliveries().len(), 1);
-    let waiting = said.iter().filter(|it| it.contains("another process fetches it"));
-    assert!(waiting.count() >= 1, "{said:?}");
+    assert!(said.iter().any(|it| it.contains(waits)), "{said:?}");
 }
 
 #[test]
