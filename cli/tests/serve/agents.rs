@@ -260,8 +260,7 @@ fn codex_is_answered() {
     let mut late =
         json!({"input": "Hello.", "stream": true, "timeout": 0.1, "max_output_tokens": 2000});
     late["ignore_eos"] = true.into();
-    let reply = server.post(path, &late);
-    assert_eq!(reply.status, 200, "{}", reply.text);
+    let (reply, _) = server.post_late(path, &late);
     let failed = events(&reply).pop().unwrap();
     assert_eq!(
         (&failed["type"], &failed["response"]["error"]["code"]),

@@ -312,10 +312,22 @@ mod failover {
                 // It may go meanwhile.
                 let Ok(mut data) = std::fs::read(file.path()) else { return };
                 let middle = data.len() / 2;
-                data[middle] ^= 1;
+                // One that is being written may have nothing yet.
+                if let Some(byte) = data.get_mut(middle) {
+                    *byte ^= 1;
+                }
                 let _ = std::fs::write(file.path(), data);
             }
             _ => {}
+        }
+    }
+
+    /// Has the clients end, also where something fails.
+    struct Done<'a>(&'a AtomicBool);
+
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
         }
     }
 
@@ -365,6 +377,7 @@ mod failover {
         let (lost, answered, done) =
             (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         let longest = std::thread::scope(|scope| {
+            let end = Done(&done);
             let client = |number: usize| {
                 let (replicas, requests, expected) = (&replicas, &requests, &expected);
                 let (lost, answered, done) = (&lost, &answered, &done);
@@ -399,7 +412,7 @@ mod failover {
                 let new = start(at);
                 replicas.lock().unwrap()[at] = new;
             }
-            done.store(true, Ordering::SeqCst);
+            drop(end);
             clients.into_iter().map(|it| it.join().unwrap()).max().unwrap()
         });
         let (lost, answered) = (lost.into_inner(), answered.into_inner());

@@ -137,22 +137,37 @@ impl Server {
         reply.json()
     }
 
-    /// The number of `/metrics` that begins with `name` and has all of `labels`.
+    /// The reply to `body`, a stream that its timeout ends, and how often it was asked for: where others keep the server
+    /// busy, the time may be up before the stream begins.
+    #[track_caller]
+    pub fn post_late(&self, path: &str, body: &Value) -> (Reply, usize) {
+        for asked in 1..=20 {
+            let reply = self.post(path, body);
+            if reply.status == 200 {
+                return (reply, asked);
+            }
+            assert_eq!(reply.error(504)["code"], "timeout");
+        }
+        panic!("no stream begins in time");
+    }
+
+    /// The number of `/metrics` that begins with `name` and has `label`.
     pub fn number(&self, name: &str, label: &str) -> f64 {
-        let text = self.get("/metrics").text;
-        let mut lines = text.lines().filter(|it| it.starts_with(name) && it.contains(label));
-        let line = lines.next().unwrap_or_else(|| panic!("no {name} {label} in {text}"));
-        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+        number(&self.get("/metrics").text, name, label)
     }
 
     /// Waits until no request runs or waits; then no page may be held.
     #[track_caller]
     pub fn is_empty(&self) {
+        // All of one moment: another request may begin after it.
+        let mut text = String::new();
         until("no requests are left", || {
-            self.number("vllm:num_requests_running", "") == 0.0
-                && self.number("vllm:num_requests_waiting", "") == 0.0
+            text = self.get("/metrics").text;
+            ["vllm:num_requests_running", "vllm:num_requests_waiting"]
+                .iter()
+                .all(|name| number(&text, name, "") == 0.0)
         });
-        assert_eq!(self.number("iree_llm_kv_pages", "\"held\""), 0.0);
+        assert_eq!(number(&text, "iree_llm_kv_pages", "\"held\""), 0.0);
     }
 
     /// What it has logged so far.
@@ -185,6 +200,13 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// The number in the `text` of `/metrics` that begins with `name` and has `label`.
+fn number(text: &str, name: &str, label: &str) -> f64 {
+    let mut lines = text.lines().filter(|it| it.starts_with(name) && it.contains(label));
+    let line = lines.next().unwrap_or_else(|| panic!("no {name} {label} in {text}"));
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
 /// Waits until `is_so`.
