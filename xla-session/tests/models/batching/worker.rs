@@ -36,6 +36,25 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Has steps take so long that a test gets back to an answer before its end, whatever keeps it.
+#[derive(Debug, Clone)]
+struct Slow;
+
+impl Constraint for Slow {
+    fn restrict(&mut self, _: &mut [f32]) -> ControlFlow<()> {
+        std::thread::sleep(Duration::from_millis(50));
+        ControlFlow::Continue(())
+    }
+
+    fn accept(&mut self, _: u32) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn duplicate(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
+    }
+}
+
 #[test]
 fn requests_of_many_threads_have_the_tokens_that_they_have_alone() {
     let (model, worker) = worker(200);
@@ -94,13 +113,13 @@ fn what_cannot_run_is_told_and_what_nobody_waits_for_ends() {
     assert!(matches!(refused.next(), Some(Err(Error::EmptyPrompt))));
     assert!(refused.next().is_none());
 
-    let long = greedy(&[5, 6, 7], 2000);
+    let long = Request { constraint: Some(Box::new(Slow)), ..greedy(&[5, 6, 7], 2000) };
     let mut answer = worker.submit(long.clone());
     assert!(matches!(answer.next(), Some(Ok(Progress::Token(_)))));
     drop(answer);
     wait_for("a dropped answer has no pages", || worker.statistics().pages.held == 0);
 
-    let mut answer = worker.submit(long);
+    let mut answer = worker.submit(long.clone());
     assert!(matches!(answer.next(), Some(Ok(Progress::Token(_)))));
     worker.cut_off();
     assert!(matches!(answer.by_ref().last(), Some(Err(Error::Stopped))));
@@ -110,7 +129,7 @@ fn what_cannot_run_is_told_and_what_nobody_waits_for_ends() {
 
     let batcher = batcher(&model, 40, &SchedulerOptions::default());
     let worker = Worker::start(batcher, "tales").unwrap();
-    let mut answer = worker.submit(greedy(&[5, 6, 7], 2000));
+    let mut answer = worker.submit(long);
     assert!(matches!(answer.next(), Some(Ok(Progress::Token(_)))));
     drop(worker);
     assert!(matches!(answer.last(), Some(Err(Error::Stopped))));
