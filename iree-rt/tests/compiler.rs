@@ -192,10 +192,13 @@ fn compilations_run_side_by_side() {
     }
 }
 
-/// A program that takes the compiler longer than the tests wait.
-fn large() -> String {
+/// More products than the compiler gets done while the tests wait, on any machine.
+const ENDLESS: usize = 4000;
+
+/// A program that takes the compiler a quarter of a second, or so, for each of its products.
+fn large(products: usize) -> String {
     let mut source = String::from("func.func @f(%0: tensor<64x64xf32>) -> tensor<64x64xf32> {\n");
-    for i in 0..400 {
+    for i in 0..products {
         let width = 64 + i;
         source += &format!(
             "%a{i} = stablehlo.constant dense<{i}.5> : tensor<64x{width}xf32>
@@ -205,7 +208,7 @@ fn large() -> String {
             i + 1
         );
     }
-    source + "return %400 : tensor<64x64xf32>\n}"
+    source + &format!("return %{products} : tensor<64x64xf32>\n}}")
 }
 
 #[test]
@@ -213,21 +216,22 @@ fn a_compilation_ends_when_its_time_is_up() {
     let compiler = Compiler::find().unwrap();
     let limits = CompileLimits::default().timeout(Duration::from_millis(300));
     let begin = Instant::now();
-    let error = compiler.compile_within(&large(), &CompileOptions::default(), &limits);
+    let error = compiler.compile_within(&large(ENDLESS), &CompileOptions::default(), &limits);
     let error = error.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
     assert!(error.message().contains("300ms"), "{error}");
     let elapsed = begin.elapsed();
     assert!(elapsed >= Duration::from_millis(300), "{elapsed:?}");
-    assert!(elapsed < Duration::from_secs(3), "{elapsed:?}");
-    // The library goes on by itself, but not for us; a small program, as it cannot be stopped.
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
+    // The library goes on by itself, but not for us; some seconds of it, as it cannot be stopped.
     // SAFETY: the library of the IREE folder that this test was built with.
     let library = unsafe { Compiler::library(Compiler::find_library().unwrap()) }.unwrap();
     let limits = CompileLimits::default().timeout(Duration::ZERO);
     let error = library.compile_within(OTHER, &CompileOptions::default(), &limits).unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
     let limits = CompileLimits::default().timeout(Duration::from_millis(2));
-    let error = library.compile_within(OTHER, &CompileOptions::default(), &limits).unwrap_err();
+    let error = library.compile_within(&large(12), &CompileOptions::default(), &limits);
+    let error = error.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
     // And is none the worse for it.
     let limits = CompileLimits::default().timeout(Duration::from_secs(600));
@@ -237,7 +241,7 @@ fn a_compilation_ends_when_its_time_is_up() {
 #[test]
 fn a_compilation_is_cancelled_from_another_thread() {
     let compiler = Compiler::find().unwrap();
-    let source = large();
+    let source = large(ENDLESS);
     let canceller = Canceller::new();
     let limits = CompileLimits::default().cancel(&canceller);
     let (error, begin) = thread::scope(|scope| {
@@ -249,7 +253,7 @@ fn a_compilation_is_cancelled_from_another_thread() {
         canceller.cancel();
         (compiling.join().unwrap().unwrap_err(), begin)
     });
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
     assert_eq!(error.code(), Code::Cancelled, "{error}");
     assert!(canceller.is_cancelled());
     // Before it begins, too, and both kinds.

@@ -125,8 +125,11 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
         let count = ended.clone();
         let (starting, started) = mpsc::channel();
         let starting = Mutex::new(starting);
+        let gate = Arc::new(Mutex::new(()));
+        let opens = gate.clone();
         let run = move |_: &KernelArguments<'_>| {
             let _ = starting.lock().unwrap().send(());
+            drop(opens.lock());
             thread::sleep(SHORT);
             count.fetch_add(1, Ordering::SeqCst);
             Ok(())
@@ -135,10 +138,12 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
+        let closed = gate.lock().unwrap();
         let pending = session.call_async(&scale, [x], None).unwrap();
         started.recv().unwrap();
         // The call came back while the device works.
         assert!(!pending.fence().is_reached().unwrap());
+        drop(closed);
         drop((pending, session, scale));
         // The last handle of a device waits for its work.
         drop(device);
@@ -149,7 +154,10 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
 #[test]
 fn a_waker_may_drop_the_last_handle_of_the_device() {
     ends(|| {
-        let run = |_: &KernelArguments<'_>| {
+        let gate = Arc::new(Mutex::new(()));
+        let opens = gate.clone();
+        let run = move |_: &KernelArguments<'_>| {
+            drop(opens.lock());
             thread::sleep(SHORT);
             Ok(())
         };
@@ -157,6 +165,7 @@ fn a_waker_may_drop_the_last_handle_of_the_device() {
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
+        let closed = gate.lock().unwrap();
         let mut pending = Box::pin(session.call_async(&scale, [x], None).unwrap());
         let last = Arc::new(Mutex::new(None));
         let (done, woken) = mpsc::channel();
@@ -168,6 +177,7 @@ fn a_waker_may_drop_the_last_handle_of_the_device() {
         });
         let mut slot = last.lock().unwrap();
         assert!(pending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(closed);
         drop((device, session, scale, waker));
         *slot = Some(pending);
         drop(slot);

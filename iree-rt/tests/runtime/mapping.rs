@@ -166,9 +166,14 @@ fn a_call_in_flight_holds_its_arguments() {
 fn mapping_fails_at_once_or_waits_as_long_as_it_is_told() {
     let mut view = device("local-task").buffer_view(&[4], &[1f32; 4]).unwrap();
     let other = view.clone();
+    // Who waits does so every time; a thread that others keep from its core is on time the next one.
+    let at_once = (0..5).any(|_| {
+        let asked = Instant::now();
+        in_use(view.map_mut::<f32>().unwrap_err());
+        asked.elapsed() < Duration::from_millis(50)
+    });
+    assert!(at_once, "it waits");
     let asked = Instant::now();
-    in_use(view.map_mut::<f32>().unwrap_err());
-    assert!(asked.elapsed() < Duration::from_millis(50), "{:?}", asked.elapsed());
     in_use(view.map_mut_within::<f32>(Duration::from_millis(20)).unwrap_err());
     assert!(asked.elapsed() >= Duration::from_millis(20));
     thread::scope(|scope| {
