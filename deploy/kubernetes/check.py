@@ -31,7 +31,8 @@ PARTS = ["base", "node-cache", "inference-pool", "kserve"]
 OTHERS = ["gateway.networking.k8s.io", "inference.networking.k8s.io", "serving.kserve.io"]
 # How long the program waits, by its sources: for the step in which answers are cut off, for the last bytes, and for a
 # step that does not end, which it leaves then.
-LAST = [("model.rs", "LAST_STEP"), ("server.rs", "LAST_BYTES"), ("model.rs", "LAST_STEP")]
+WORKER, SERVER = "xla-session/src/batching/worker.rs", "server/src/server.rs"
+LAST = [(WORKER, "LAST_STEP"), (SERVER, "LAST_BYTES"), (WORKER, "LAST_STEP")]
 
 problems: list[str] = []
 
@@ -166,7 +167,7 @@ def last_seconds() -> int:
     """What the program may take once answers are cut off, by its sources."""
     seconds = 0
     for file, name in LAST:
-        source = (REPOSITORY / "server/src" / file).read_text()
+        source = (REPOSITORY / file).read_text()
         found = re.search(rf"const {name}: Duration = Duration::from_secs\((\d+)\)", source)
         assert found, f"{file} does not say {name}"
         seconds += int(found[1])

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use iree_llm::{Llm, Vectors};
 use libfuzzer_sys::fuzz_target;
 use server::{Model, ModelOptions, Router, Server, ServerOptions};
 use text::{ChatTemplate, Tokenizer};
@@ -37,7 +38,8 @@ static PROGRAM: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
     let template = tempfile::tempdir().unwrap();
     std::fs::write(template.path().join("chat_template.jinja"), TEMPLATE).unwrap();
     let template = ChatTemplate::from_dir(template.path()).unwrap();
-    let model = Model::start(batcher, tokenizer, template, ModelOptions::new("tiny")).unwrap();
+    let llm = Llm::new("tiny", batcher, tokenizer, template, Ok(Vectors::default())).unwrap();
+    let model = Model::new(llm, ModelOptions::default());
     let server = Server::new(vec![model], ServerOptions::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // The model lives as long as the server, and that as long as the program.

@@ -16,7 +16,7 @@ mod error;
 
 pub use error::{Error, Result};
 pub use files::Files;
-pub use llm::{Ask, Llm, LlmOptions};
+pub use llm::{Ask, Llm, LlmOptions, Vectors};
 pub use progress::{Progress, Transferred};
 pub use response::{End, Response, Whole};
 pub use text::{self, Message, Part};

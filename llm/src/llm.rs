@@ -84,6 +84,33 @@ pub struct Ask {
     pub priority: i32,
 }
 
+/// How a model makes a vector of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vectors {
+    /// Which hidden states it is made of.
+    pub pooling: Pooling,
+    /// Whether its length is 1.
+    pub normalized: bool,
+}
+
+impl Default for Vectors {
+    /// Of the last token, of length 1.
+    fn default() -> Self {
+        Self { pooling: Pooling::Last, normalized: true }
+    }
+}
+
+impl From<&Said> for Vectors {
+    /// What is not said is as by default.
+    fn from(said: &Said) -> Self {
+        let Self { pooling, normalized } = Self::default();
+        Self {
+            pooling: said.pooling.unwrap_or(pooling),
+            normalized: said.normalized.unwrap_or(normalized),
+        }
+    }
+}
+
 /// A model that answers, on a thread of its own: many at once, whose prompts are found again where they begin alike.
 ///
 /// Cloning gives another handle; with the last one the thread ends.
@@ -95,8 +122,8 @@ struct Inner {
     config: ModelConfig,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
-    /// How it makes vectors of texts, or why it does not.
-    vectors: Result<Said, String>,
+    /// Or why it makes none.
+    vectors: Result<Vectors, String>,
     context: usize,
     worker: Worker,
 }
@@ -124,19 +151,37 @@ impl Llm {
             || text::Error::NoTokenizer { path: files.path().join("tokenizer.json") };
         let tokenizer = files.tokenizer()?.ok_or_else(no_tokenizer)?;
         let template = files.chat_template()?;
-        let vectors = files.vectors(None).map_err(|error| error.to_string());
+        let vectors = files.vectors(None).map(|said| Vectors::from(&said));
         let model = Model::open(files.path(), &options.session)?;
         let engine = options.engine.clone().with_usual_room(&model);
         let engine = Engine::new(&model, &engine)?;
-        let pages = engine.statistics();
-        let context = engine.context().min(pages.pages * pages.page_tokens);
         let mut batching = BatcherOptions::of(&engine);
         batching.scheduler.most_running = batching.scheduler.most_running.min(options.parallel);
         (batching.gap, batching.speculate) = (options.gap, options.speculate);
-        let config = model.config().clone();
         let batcher = Batcher::new(engine, &batching)?;
-        let worker =
-            Worker::start(batcher, name).map_err(|error| anyhow!(error).context("a thread"))?;
+        Self::new(name, batcher, tokenizer, template, vectors)
+    }
+
+    /// A model called `name`, of its parts: what runs it, what makes tokens of text, and its chat template; how it makes
+    /// vectors, or why it makes none.
+    ///
+    /// # Errors
+    ///
+    /// The system has no thread.
+    pub fn new(
+        name: &str,
+        batcher: Batcher,
+        tokenizer: Tokenizer,
+        template: Option<ChatTemplate>,
+        vectors: Result<Vectors>,
+    ) -> Result<Self> {
+        let engine = batcher.engine();
+        let pages = engine.statistics();
+        let context = engine.context().min(pages.pages * pages.page_tokens);
+        let config = engine.model().config().clone();
+        let vectors = vectors.map_err(|error| error.to_string());
+        let worker = Worker::start(batcher, name);
+        let worker = worker.map_err(|error| anyhow!(error).context("starting a thread"))?;
         let name = name.to_owned();
         Ok(Self(Arc::new(Inner { name, config, tokenizer, template, vectors, context, worker })))
     }
@@ -208,15 +253,14 @@ impl Llm {
     ///
     /// Its vectors are made in a way that is not supported; the text is longer than the context, or the model fails.
     pub async fn embed(&self, text: &str) -> Result<Vec<f32>> {
-        let Inner { tokenizer, vectors, worker, .. } = &*self.0;
-        let said = vectors.as_ref().map_err(|why| Error::Unsupported(why.clone()))?;
-        let prompt = tokenizer.encode(text, true)?;
-        let pooling = Some(said.pooling.unwrap_or(Pooling::Last));
+        let Inner { tokenizer, worker, .. } = &*self.0;
+        let of = self.vectors().map_err(|why| Error::Unsupported(why.to_owned()))?;
+        let (prompt, pooling) = (tokenizer.encode(text, true)?, Some(of.pooling));
         let mut answer = worker.submit(Request { prompt, pooling, ..Request::default() });
         while let Some(progress) = answer.recv().await {
             if let Answered::Ended(ended) = progress? {
                 let mut vector = ended.vector.unwrap_or_default();
-                if said.normalized.unwrap_or(true) {
+                if of.normalized {
                     xla_session::pooling::normalize(&mut vector);
                 }
                 return Ok(vector);
@@ -248,6 +292,15 @@ impl Llm {
     /// Most tokens of a prompt and its answer together: those of the context that there is memory for.
     pub fn context(&self) -> usize {
         self.0.context
+    }
+
+    /// How it makes vectors of texts.
+    ///
+    /// # Errors
+    ///
+    /// Why it makes none.
+    pub fn vectors(&self) -> Result<Vectors, &str> {
+        self.0.vectors.as_ref().copied().map_err(String::as_str)
     }
 
     /// How its makers recommend to draw tokens (`generation_config.json`, or keys of a GGUF file).

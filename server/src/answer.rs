@@ -413,11 +413,11 @@ fn prompt_tokens(
 
 /// The text of the token `id` behind those `before` it, and whether it is a special one, which is written out.
 fn text_of(model: &Model, before: &[u32], id: u32) -> Result<(String, bool), Problem> {
-    if let Some(text) = model.tokenizer.special_text(id) {
+    if let Some(text) = model.llm.tokenizer().special_text(id) {
         return Ok((text, true));
     }
     let text = || {
-        let mut detokenizer = model.tokenizer.detokenizer(before);
+        let mut detokenizer = model.llm.tokenizer().detokenizer(before);
         // One may end a character and begin the next.
         Ok(detokenizer.push(id)? + &detokenizer.finish()?)
     };

@@ -141,12 +141,13 @@ impl Prompts {
     ) -> Result<(Vec<Vec<u32>>, Vec<String>), Problem> {
         let Self { field, given } = self;
         let failed = |error: text::Error| Problem::field(field, error.to_string());
-        let encode = |text: &String| match model.tokenizer.encode(text, true).map_err(failed)? {
-            tokens if tokens.is_empty() => {
-                Err(Problem::field(field, "is empty: give at least one character"))
-            }
-            tokens => Ok(tokens),
-        };
+        let encode =
+            |text: &String| match model.llm.tokenizer().encode(text, true).map_err(failed)? {
+                tokens if tokens.is_empty() => {
+                    Err(Problem::field(field, "is empty: give at least one character"))
+                }
+                tokens => Ok(tokens),
+            };
         let head = |text: String| if echo { text } else { String::new() };
         let of_texts = |texts: Vec<String>| {
             let tokens = texts.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
@@ -161,7 +162,7 @@ impl Prompts {
                         "has an empty list: give at least one token",
                     ));
                 }
-                let text = echo.then(|| model.tokenizer.decode(tokens).map_err(failed));
+                let text = echo.then(|| model.llm.tokenizer().decode(tokens).map_err(failed));
                 text.transpose().map(Option::unwrap_or_default)
             };
             let heads = many.iter().map(head).collect::<Result<_, _>>()?;
@@ -178,9 +179,9 @@ impl Prompts {
 
 /// Whether the model knows all of `tokens`, which the field `field` holds.
 pub(crate) fn check(model: &Model, field: &str, tokens: &[u32]) -> Result<(), Problem> {
-    match tokens.iter().find(|&&id| id as usize >= model.vocab_size) {
+    match tokens.iter().find(|&&id| id as usize >= model.llm.config().vocab_size) {
         Some(&token) => {
-            let vocab_size = model.vocab_size;
+            let vocab_size = model.llm.config().vocab_size;
             let error = xla_session::Error::TokenOutOfRange { token, vocab_size };
             Err(Problem::field(field, error.to_string()))
         }

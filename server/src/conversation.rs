@@ -501,7 +501,7 @@ async fn rendered(
             };
             Problem::field("messages", message)
         })?;
-        let tokens = model.tokenizer.encode_chat(&prompt.text);
+        let tokens = model.llm.tokenizer().encode_chat(&prompt.text);
         let tokens = tokens.map_err(|error| Problem::field("messages", error.to_string()))?;
         Ok((tokens, prompt))
     })
@@ -509,7 +509,7 @@ async fn rendered(
 }
 
 fn template(model: &Model) -> Result<&ChatTemplate, Problem> {
-    model.template.as_ref().ok_or_else(|| {
+    model.llm.template().ok_or_else(|| {
         let name = model.name();
         Problem::request(format!("the model {name:?} has no chat template: use /v1/completions"))
     })

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use iree_llm::Vectors;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use text::StopStrings;
@@ -79,23 +80,25 @@ pub(crate) async fn answer(
     let model = shared.model(&mut fields)?;
     let input = Prompts::take(&mut fields, "input")?;
     let encoding = fields.take::<Encoding>("encoding_format")?.unwrap_or_default();
-    let width = fields.take::<usize>("dimensions")?.unwrap_or(model.width);
-    if width == 0 || width > model.width {
-        let message = format!("is {width}: embeddings of this model have 1 to {}", model.width);
+    let width = fields.take::<usize>("dimensions")?.unwrap_or(model.llm.config().hidden_size);
+    if width == 0 || width > model.llm.config().hidden_size {
+        let message = format!(
+            "is {width}: embeddings of this model have 1 to {}",
+            model.llm.config().hidden_size
+        );
         return Err(Problem::field("dimensions", message));
     }
     fields.finish()?;
     if input.has_empty_text() {
         return Err(Problem::field("input", "is empty: give at least one character"));
     }
-    if let Some(why) = &model.options.no_embeddings {
-        let message = format!("{} makes no embeddings: {why}", model.name());
-        return Err(Problem::field("model", message));
-    }
+    let vectors_of = model.llm.vectors().map_err(|why| {
+        Problem::field("model", format!("{} makes no embeddings: {why}", model.name()))
+    })?;
 
     trace::works("embeddings", model.name());
     shared.check_open()?;
-    let at_once = AT_ONCE.min(model.options.most_requests);
+    let at_once = AT_ONCE.min(model.most_requests);
     let mut places = Some(model.places(input.count().min(at_once))?);
     let _turns = model.takes_turns();
     let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
@@ -112,7 +115,8 @@ pub(crate) async fn answer(
             // It has been let in: what has run already is not to be for nothing.
             None => model.wait_for_places(at_once.min(rest.len())).await?,
         };
-        vectors.extend(embed(&model, &rest[..places.num_permits()], width, places).await?);
+        vectors
+            .extend(embed(&model, &rest[..places.num_permits()], vectors_of, width, places).await?);
     }
     trace::read(&Span::current(), count);
     // Beside the thread that serves: there may be a million numbers.
@@ -136,13 +140,13 @@ pub(crate) async fn answer(
 async fn embed(
     model: &Model,
     inputs: &[Vec<u32>],
+    Vectors { pooling, normalized }: Vectors,
     width: usize,
     places: OwnedSemaphorePermit,
 ) -> Result<Vec<Vec<f32>>, Problem> {
     let requests = inputs.iter().map(|input| {
-        let pooling = Some(model.options.pooling);
-        let request =
-            batching::Request { prompt: input.clone(), pooling, ..batching::Request::default() };
+        let (prompt, pooling) = (input.clone(), Some(pooling));
+        let request = batching::Request { prompt, pooling, ..batching::Request::default() };
         let (stops, failure) = (StopStrings::default(), Arc::default());
         Asked { request, stops, shown: Vec::new(), failure, timeout: None }
     });
@@ -155,7 +159,7 @@ async fn embed(
             Some((index, Event::Ended { ended, .. })) => {
                 let mut vector = ended.vector.ok_or_else(stopped)?;
                 vector.truncate(width);
-                if model.options.normalized {
+                if normalized {
                     normalize(&mut vector);
                 }
                 vectors[index] = vector;

@@ -5,68 +5,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use iree_llm::Llm;
 use serde_json::{Value, json};
-use text::{ChatTemplate, Tokenizer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use xla_session::batching::Worker;
 use xla_session::sample::SamplerOptions;
-use xla_session::{Batcher, Pooling};
 
 use crate::Problem;
 use crate::form::Forms;
 use crate::metrics::Numbers;
 use crate::requests::{Asked, Events, Heard, Waiting};
 
-/// What a model is called, and how much it takes on.
+/// How much a model takes on, and how it answers where a request does not say it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ModelOptions {
-    /// What requests call it.
-    pub name: String,
-    /// Ids that end an answer.
-    pub eos: Vec<u32>,
-    /// How answers are sampled where a request does not say it; its biases and its seed are not used.
-    pub sampling: SamplerOptions,
+    /// How answers are sampled, by default [as the model's makers recommend](Llm::recommended); biases and seed are not
+    /// used.
+    pub sampling: Option<SamplerOptions>,
     /// Most requests that run or wait; what comes beyond them is sent away (429).
     pub most_requests: usize,
-    /// Which hidden states an embedding is made of.
-    pub pooling: Pooling,
-    /// Whether embeddings have the length 1.
-    pub normalized: bool,
-    /// Why it makes no embeddings, if it makes none: what those are told who ask for one.
-    pub no_embeddings: Option<String>,
 }
 
-impl ModelOptions {
-    /// A model called `name`, whose answers nothing but their length ends, of 128 requests, with
-    /// embeddings of the last token, of length 1.
-    pub fn new(name: impl Into<String>) -> Self {
-        let name = name.into();
-        Self {
-            name,
-            eos: Vec::new(),
-            sampling: SamplerOptions::default(),
-            most_requests: 128,
-            pooling: Pooling::Last,
-            normalized: true,
-            no_embeddings: None,
-        }
+impl Default for ModelOptions {
+    /// 128 requests.
+    fn default() -> Self {
+        Self { sampling: None, most_requests: 128 }
     }
 }
 
-/// A model and the thread that steps it, which ends as a [`Worker`] does when this is dropped.
+/// A model that requests call by [its name](Llm::name). One without a chat template answers no chats.
 pub struct Model {
-    pub(crate) options: ModelOptions,
-    pub(crate) tokenizer: Tokenizer,
-    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) llm: Llm,
+    pub(crate) sampling: SamplerOptions,
+    pub(crate) most_requests: usize,
     pub(crate) forms: Forms,
-    pub(crate) vocab_size: usize,
-    /// Numbers of an embedding.
-    pub(crate) width: usize,
-    /// Most tokens of a prompt and its answer together.
-    pub(crate) context: usize,
-    /// What it could be at most.
-    max_context: usize,
     /// When it was started, in seconds since 1970.
     pub(crate) created: u64,
     places: Arc<Semaphore>,
@@ -76,56 +48,33 @@ pub struct Model {
     turns: Arc<()>,
     /// But for what the worker and the places know.
     counted: Arc<Mutex<Numbers>>,
-    worker: Worker,
 }
 
 impl Model {
-    /// Starts the thread that steps `batcher`. A model without a template answers no chats.
-    ///
-    /// # Errors
-    ///
-    /// The system has no thread.
-    pub fn start(
-        batcher: Batcher,
-        tokenizer: Tokenizer,
-        template: Option<ChatTemplate>,
-        options: ModelOptions,
-    ) -> std::io::Result<Self> {
-        let engine = batcher.engine();
-        let pages = engine.statistics();
-        let context = engine.context().min(pages.pages * pages.page_tokens);
-        let config = engine.model().config();
-        let (vocab_size, width) = (config.vocab_size, config.hidden_size);
-        let max_context = config.longest_context;
-        let counted = Arc::new(Mutex::new(Numbers::new(batcher.statistics())));
-        let worker = Worker::start(batcher, &options.name)?;
-        Ok(Self {
-            places: Arc::new(Semaphore::new(options.most_requests)),
+    /// `llm`, which others may ask beside the requests that come here.
+    pub fn new(llm: Llm, options: ModelOptions) -> Self {
+        let ModelOptions { sampling, most_requests } = options;
+        Self {
+            sampling: sampling.unwrap_or_else(|| llm.recommended()),
+            most_requests,
+            forms: Forms::default(),
+            created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            places: Arc::new(Semaphore::new(most_requests)),
             sent_away: AtomicU64::new(0),
             turns: Arc::default(),
-            options,
-            tokenizer,
-            template,
-            forms: Forms::default(),
-            vocab_size,
-            width,
-            context,
-            max_context,
-            created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-            counted,
-            worker,
-        })
+            counted: Arc::new(Mutex::new(Numbers::new(llm.worker().statistics()))),
+            llm,
+        }
     }
 
     /// What requests call it.
     pub fn name(&self) -> &str {
-        &self.options.name
+        self.llm.name()
     }
 
     /// What answers are sampled with where a request does not say it, by the names of fields.
     pub(crate) fn sampling(&self) -> Value {
-        let SamplerOptions { temperature, top_k, top_p, min_p, repeat_penalty, .. } =
-            self.options.sampling;
+        let SamplerOptions { temperature, top_k, top_p, min_p, repeat_penalty, .. } = self.sampling;
         // Single precision, as one would write it.
         let number = |it: f32| it.to_string().parse::<f64>().unwrap_or(it.into());
         json!({
@@ -134,15 +83,14 @@ impl Model {
         })
     }
 
-    /// Whether [its worker is](Worker::is_alive).
+    /// Whether its worker is.
     pub(crate) fn is_alive(&self) -> bool {
-        self.worker.is_alive()
+        self.llm.worker().is_alive()
     }
 
     /// Whether no request runs or waits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.places.available_permits() == self.options.most_requests
-            && Arc::strong_count(&self.turns) == 1
+        self.places.available_permits() == self.most_requests && Arc::strong_count(&self.turns) == 1
     }
 
     /// Held by a request that takes places in turns, which has none between two of them.
@@ -153,7 +101,7 @@ impl Model {
     pub(crate) fn numbers(&self) -> Numbers {
         let counted = *self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let sent_away = self.sent_away.load(Ordering::Relaxed);
-        Numbers { batcher: self.worker.statistics(), sent_away, ..counted }
+        Numbers { batcher: self.llm.worker().statistics(), sent_away, ..counted }
     }
 
     /// Places for `count` requests.
@@ -162,7 +110,7 @@ impl Model {
     ///
     /// There are not so many, now or ever.
     pub(crate) fn places(&self, count: usize) -> Result<OwnedSemaphorePermit, Problem> {
-        let most = self.options.most_requests;
+        let most = self.most_requests;
         if count > most {
             let message = format!(
                 "{count} answers at once: this server takes {most} at most; ask for them one after \
@@ -197,20 +145,16 @@ impl Model {
         Ok(places)
     }
 
-    /// Most tokens of a prompt and its answer together: those of the context that there is memory for.
-    pub fn context(&self) -> usize {
-        self.context
-    }
-
     /// Most tokens of an answer to `prompt`: before there are requests, each of which has its own copy.
     ///
     /// # Errors
     ///
     /// There is no room for one.
     pub(crate) fn room(&self, prompt: &[u32]) -> Result<usize, Problem> {
-        let (needed, context) = (prompt.len(), self.context);
+        let (needed, context) = (prompt.len(), self.llm.context());
         if needed > context {
-            let full = xla_session::Error::ContextFull { needed, context, max: self.max_context };
+            let max = self.llm.config().longest_context;
+            let full = xla_session::Error::ContextFull { needed, context, max };
             return Err(Problem::engine(&full));
         }
         // The last token of an answer needs none.
@@ -230,8 +174,8 @@ impl Model {
     ) -> Result<Events, Problem> {
         let counted = self.counted.clone();
         let (requests, heard, waiting) =
-            Heard::new(requests, places, arrived, &self.tokenizer, counted)?;
-        self.worker.submit_all(requests, Box::new(heard));
+            Heard::new(requests, places, arrived, self.llm.tokenizer(), counted)?;
+        self.llm.worker().submit_all(requests, Box::new(heard));
         let Waiting { accepted, events } = waiting;
         let accepted = match events.deadline {
             Some(deadline) => tokio::time::timeout_at(deadline, accepted).await,
@@ -246,12 +190,12 @@ impl Model {
     pub(crate) fn cut_off(&self) {
         // Nor does what waits for a place begin.
         self.places.close();
-        self.worker.cut_off();
+        self.llm.worker().cut_off();
     }
 }
 
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Model").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Model").field("llm", &self.llm).finish_non_exhaustive()
     }
 }

@@ -27,6 +27,6 @@ pub(crate) async fn one(
 fn entry(model: &Model) -> Value {
     json!({
         "id": model.name(), "object": "model", "created": model.created, "owned_by": "iree-llm",
-        "max_model_len": model.context, "chat": model.template.is_some(), "sampling": model.sampling(),
+        "max_model_len": model.llm.context(), "chat": model.llm.template().is_some(), "sampling": model.sampling(),
     })
 }

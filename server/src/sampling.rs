@@ -79,7 +79,7 @@ impl Settings {
     ///
     /// A value is out of range, or of another type.
     pub fn take(fields: &mut Fields, model: &Model) -> Result<Self, Problem> {
-        let own = &model.options.sampling;
+        let own = &model.sampling;
         let top_k = fields.take::<i64>("top_k")?;
         // As llama.cpp and vLLM have it, -1 is off too.
         let top_k = top_k.map(|it| usize::try_from(it.max(0)).unwrap_or(usize::MAX));
@@ -135,7 +135,7 @@ impl Settings {
             seeded: seed.is_some(),
             answer: Vec::new(),
             stops: stops.map_err(|error| Problem::field("stop", error.to_string()))?,
-            eos: if ignore_eos { Vec::new() } else { model.options.eos.clone() },
+            eos: if ignore_eos { Vec::new() } else { model.llm.config().eos_token_ids.clone() },
             // As vLLM has it, lower goes first.
             priority: -priority,
             timeout,
@@ -183,7 +183,7 @@ impl Settings {
             return Ok(ids);
         }
         completions::check(model, FIELD, &self.answer)?;
-        let (has, context) = (self.answer.len(), model.context);
+        let (has, context) = (self.answer.len(), model.llm.context());
         if has > context {
             let message = format!("has {has} tokens, which do not fit the context of {context}");
             return Err(Problem::field(FIELD, message).with_code(TOO_LONG));
@@ -213,16 +213,18 @@ impl Settings {
         style: Option<AnswerStyle>,
         (thinks, response): (Thinks, Option<Thoughts>),
     ) -> Result<(Self, Option<Matcher>), Problem> {
-        self.shown = style.map(|it| it.special_ids(&model.tokenizer)).unwrap_or_default();
+        self.shown = style.map(|it| it.special_ids(model.llm.tokenizer())).unwrap_or_default();
         let marks = thinks.marks().into_iter().flatten();
         let marks = marks.chain(response.into_iter().flatten());
-        self.shown.extend(marks.flat_map(|mark| model.tokenizer.special_tokens_in(mark)));
+        self.shown.extend(marks.flat_map(|mark| model.llm.tokenizer().special_tokens_in(mark)));
         if self.form.is_none() && tools.is_none() {
             return Ok((self, None));
         }
         blocking(model, move |model| {
-            let Model { tokenizer, vocab_size, options, forms, .. } = model;
-            let start = |form: &Form| forms.start(form, tokenizer, *vocab_size, &options.eos);
+            let (forms, tokenizer, config) =
+                (&model.forms, model.llm.tokenizer(), model.llm.config());
+            let (vocab_size, eos) = (config.vocab_size, &config.eos_token_ids);
+            let start = |form: &Form| forms.start(form, tokenizer, vocab_size, eos);
             let text = self.form.take();
             let (Some(mut tools), Some(style)) = (tools, style) else {
                 let special = |text: &str| tokenizer.special_token(text);
@@ -321,9 +323,9 @@ fn repeat_penalty(fields: &mut Fields, own: &SamplerOptions) -> Result<(f32, usi
 fn logit_bias(fields: &mut Fields, model: &Model) -> Result<Vec<(u32, f32)>, Problem> {
     let biases = fields.take::<BTreeMap<String, f32>>("logit_bias")?.unwrap_or_default();
     let bias = |(token, bias): (String, f32)| {
-        let id = token.parse().ok().filter(|id| (*id as usize) < model.vocab_size);
+        let id = token.parse().ok().filter(|id| (*id as usize) < model.llm.config().vocab_size);
         let id = id.ok_or_else(|| {
-            let last = model.vocab_size - 1;
+            let last = model.llm.config().vocab_size - 1;
             let message = format!("has the key {token:?}: keys are token ids, \"0\" to \"{last}\"");
             Problem::field("logit_bias", message)
         })?;

@@ -86,6 +86,20 @@ impl Default for ServerOptions {
 }
 
 /// Models that answer requests by HTTP.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use iree_llm::Llm;
+/// use server::{Model, ModelOptions, Server, ServerOptions};
+///
+/// // Before there are tasks: it blocks.
+/// let llm = Llm::open("Qwen/Qwen2.5-0.5B-Instruct")?;
+/// let model = Model::new(llm.clone(), ModelOptions::default());
+/// let server = Server::new(vec![model], ServerOptions::default())?;
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+/// server.serve(listener, std::future::pending()).await?;
+/// # Ok(()) }
+/// ```
 pub struct Server {
     shared: Arc<Shared>,
 }

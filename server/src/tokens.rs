@@ -26,7 +26,7 @@ pub(crate) async fn tokenize(
             let special = fields.take::<bool>("add_special_tokens")?.unwrap_or(true);
             fields.finish()?;
             let encode = move |model: &crate::Model| {
-                let tokens = model.tokenizer.encode(&text, special);
+                let tokens = model.llm.tokenizer().encode(&text, special);
                 tokens.map_err(|error| Problem::field("prompt", error.to_string()))
             };
             blocking(&model, encode).await?
@@ -39,7 +39,7 @@ pub(crate) async fn tokenize(
             conversation::tokens(&model, said).await?
         }
     };
-    let (count, most) = (tokens.len(), model.context);
+    let (count, most) = (tokens.len(), model.llm.context());
     let answer = json!({"count": count, "max_model_len": most, "tokens": tokens});
     Ok(body::json(StatusCode::OK, &answer))
 }
@@ -56,7 +56,7 @@ pub(crate) async fn detokenize(
     fields.finish()?;
     completions::check(&model, "tokens", &tokens)?;
     let decode = move |model: &crate::Model| {
-        let text = model.tokenizer.decode_all(&tokens);
+        let text = model.llm.tokenizer().decode_all(&tokens);
         text.map_err(|error| Problem::field("tokens", error.to_string()))
     };
     let text = blocking(&model, decode).await?;

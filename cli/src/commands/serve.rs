@@ -13,13 +13,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, ValueEnum};
+use iree_llm::{Llm, Vectors};
 use server::{Certificate, Hosts, Keys, Model, ModelOptions, Server, ServerOptions};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use xla_session::batching::{BatcherOptions, Gap};
-use xla_session::config::ModelConfig;
 use xla_session::{Batcher, Event, KvShare};
 
 use self::place::Place;
@@ -31,7 +31,6 @@ use crate::otlp::{self, Exporter};
 use crate::progress::Progress;
 use crate::sampling::RecommendedArgs;
 use crate::speculation::Drafts;
-use iree_llm::sentence_transformers::Said;
 
 /// Serve models by HTTP, to OpenAI's clients and others
 #[derive(Debug, clap::Args)]
@@ -373,7 +372,6 @@ impl Args {
     fn open_model(&self, name: Option<&String>, progress: &Arc<Progress>) -> Result<Model> {
         let model = ModelArgs { model: name.cloned() };
         let model = model.locate_for(self.engine.load_mode(), progress)?;
-        let config = ModelConfig::from_dir(&model.folder)?;
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, self.share(), progress)?;
@@ -390,29 +388,20 @@ impl Args {
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
         options.speculate = self.speculate.of_many();
         let batcher = Batcher::new(engine, &options)?;
-        let mut options = ModelOptions::new(name);
-        options.sampling = self.recommended.of(&config);
-        options.eos = config.eos_token_ids;
-        match Said::read(&model.folder, None) {
-            Ok(said) => {
-                options.pooling = said.pooling.unwrap_or(options.pooling);
-                options.normalized = said.normalized.unwrap_or(options.normalized);
-            }
+        let vectors = model.files().vectors(None).map(|said| Vectors::from(&said));
+        if let Err(error) = &vectors {
             // Chats need none of it.
-            Err(error) => {
-                let error = format!("{error:#}");
-                progress.say(&format!("no embeddings: {error}"));
-                options.no_embeddings = Some(error);
-            }
+            progress.say(&format!("no embeddings: {error}"));
         }
+        let llm = Llm::new(&name, batcher, tokenizer, template, vectors)?;
+        let mut options = ModelOptions::default();
+        options.sampling = Some(self.recommended.of(llm.config()));
         options.most_requests = running + self.queue as usize;
-        let model = Model::start(batcher, tokenizer, template, options)?;
         progress.say(&format!(
-            "{}: {weights} MiB of weights, {memory} MiB for keys and values{states}, {} tokens of context{chats}",
-            model.name(),
-            model.context(),
+            "{name}: {weights} MiB of weights, {memory} MiB for keys and values{states}, {} tokens of context{chats}",
+            llm.context(),
         ));
-        Ok(model)
+        Ok(Model::new(llm, options))
     }
 }
 

@@ -35,7 +35,7 @@ impl Tools {
         before: (Thinks, Option<Thoughts>),
         text: Option<Form>,
     ) -> Option<Form> {
-        let special = |text: &str| model.tokenizer.special_token(text);
+        let special = |text: &str| model.llm.tokenizer().special_token(text);
         let text = text.filter(|_| !self.must);
         let lark = self.grammar(&special, style, before, text.is_some())?;
         Some(match text {
