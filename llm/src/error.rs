@@ -13,6 +13,9 @@ pub enum Error {
     /// What the engine refuses, or where it fails.
     #[error(transparent)]
     Engine(#[from] xla_session::Error),
+    /// A form that cannot be kept to.
+    #[error(transparent)]
+    Form(#[from] crate::form::FormError),
     /// What the model does not do.
     #[error("{0}")]
     Unsupported(String),

@@ -2,6 +2,7 @@
 #![warn(missing_debug_implementations)]
 
 pub mod files;
+pub mod form;
 #[cfg(feature = "hub")]
 pub mod hub;
 pub mod sentence_transformers;
@@ -16,6 +17,7 @@ mod error;
 
 pub use error::{Error, Result};
 pub use files::Files;
+pub use form::Form;
 pub use llm::{Ask, Llm, LlmOptions, Vectors};
 pub use progress::{Progress, Transferred};
 pub use response::{End, Response, Whole};

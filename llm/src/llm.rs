@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use serde::Serialize;
-use text::{ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
+use text::{ChatTemplate, RenderOptions, Reply, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::{
-    Batcher, BatcherOptions, Constraint, Gap, Progress as Answered, Request, Speculate, Worker,
+    Batcher, BatcherOptions, Gap, Progress as Answered, Request, Speculate, Worker,
 };
 use xla_session::cache::Cache;
 use xla_session::config::ModelConfig;
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::{Engine, EngineOptions, Model, Pooling, SessionOptions};
 
+use crate::form::{Form, FormError, Forms, Start};
 use crate::response::{Heard, Response};
 use crate::sentence_transformers::Said;
 use crate::{Error, Files, Progress, Result};
@@ -78,8 +79,8 @@ pub struct Ask {
     pub tools: Vec<serde_json::Value>,
     /// What else the chat template takes: `enable_thinking`.
     pub variables: std::collections::BTreeMap<String, serde_json::Value>,
-    /// What keeps it to a form.
-    pub constraint: Option<Box<dyn Constraint>>,
+    /// What it is kept to: JSON of a schema, or other text of a form. Thoughts go before it.
+    pub form: Option<Form>,
     /// Higher goes first.
     pub priority: i32,
 }
@@ -125,6 +126,7 @@ struct Inner {
     /// Or why it makes none.
     vectors: Result<Vectors, String>,
     context: usize,
+    forms: Forms,
     worker: Worker,
 }
 
@@ -183,7 +185,17 @@ impl Llm {
         let worker = Worker::start(batcher, name);
         let worker = worker.map_err(|error| anyhow!(error).context("starting a thread"))?;
         let name = name.to_owned();
-        Ok(Self(Arc::new(Inner { name, config, tokenizer, template, vectors, context, worker })))
+        let forms = Forms::default();
+        Ok(Self(Arc::new(Inner {
+            name,
+            config,
+            tokenizer,
+            template,
+            vectors,
+            context,
+            forms,
+            worker,
+        })))
     }
 
     /// The answer to `messages`: [`text::Message`]s, or JSON in the form of transformers (with `tool_calls`, results with
@@ -192,7 +204,7 @@ impl Llm {
     /// # Errors
     ///
     /// The model has no chat template, or that refuses the conversation; the prompt is longer than the context; an option
-    /// is out of range.
+    /// is out of range; a form that cannot be kept to, or tools beside it.
     pub fn chat<M: Serialize>(&self, messages: &[M], ask: &Ask) -> Result<Response> {
         let Inner { name, tokenizer, template, .. } = &*self.0;
         let no_template = || text::Error::NoChatTemplate { folder: Path::new(name).into() };
@@ -203,27 +215,35 @@ impl Llm {
         let tokens = tokenizer.encode_chat(&prompt.text)?;
         let detokenizer = tokenizer.detokenizer(&tokens).showing(prompt.special_ids(tokenizer));
         let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
-        self.submit(tokens, ask, Heard::new(stream, Some(prompt.reply())))
+        if ask.form.is_some() && !ask.tools.is_empty() {
+            let message =
+                "a form and tools together: an answer in the form could call none of them";
+            return Err(Error::Unsupported(message.into()));
+        }
+        let form = ask.form.clone().map(|form| form.of_answer(tokenizer, &prompt));
+        self.submit(tokens, ask, form.as_ref(), stream, Some(prompt.reply()))
     }
 
     /// What the model goes on with behind `prompt`, word for word; tools and variables are for chats.
     ///
     /// # Errors
     ///
-    /// The prompt is empty or longer than the context; an option is out of range.
+    /// The prompt is empty or longer than the context; an option is out of range; a form that cannot be kept to.
     pub fn complete(&self, prompt: &str, ask: &Ask) -> Result<Response> {
         let tokenizer = &self.0.tokenizer;
         let tokens = tokenizer.encode(prompt, true)?;
         let detokenizer = tokenizer.detokenizer(&tokens);
         let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
-        self.submit(tokens, ask, Heard::new(stream, None))
+        self.submit(tokens, ask, ask.form.as_ref(), stream, None)
     }
 
     fn submit(
         &self,
         prompt: Vec<u32>,
         ask: &Ask,
-        (heard, response): (Heard, Response),
+        form: Option<&Form>,
+        stream: TextStream,
+        reply: Option<Reply>,
     ) -> Result<Response> {
         let Inner { config, context, worker, .. } = &*self.0;
         let (needed, context) = (prompt.len(), *context);
@@ -233,12 +253,15 @@ impl Llm {
         }
         // The last token of an answer needs none.
         let room = context + 1 - needed;
+        let form = form.map(|form| self.start(form)).transpose()?;
+        let (constraint, unkept) = form.map(|start| start.constraint()).unzip();
+        let (heard, response) = Heard::new(stream, reply, unkept);
         let request = Request {
             prompt,
             max_tokens: ask.max_tokens.map_or(room, |most| most.min(room)),
             eos: config.eos_token_ids.clone(),
             sampler: ask.sampling.clone().map(Sampler::new).transpose()?,
-            constraint: ask.constraint.clone(),
+            constraint: constraint.map(|it| Box::new(it) as _),
             priority: ask.priority,
             ..Request::default()
         };
@@ -267,6 +290,22 @@ impl Llm {
             }
         }
         Err(xla_session::Error::Stopped.into())
+    }
+
+    /// Where an answer in `form` begins, for requests to the [worker](Self::worker): made in milliseconds, of large schemas
+    /// in more.
+    ///
+    /// # Errors
+    ///
+    /// The form is none that can be kept to.
+    pub fn start(&self, form: &Form) -> Result<Start, FormError> {
+        let Inner { config, tokenizer, forms, .. } = &*self.0;
+        forms.start(form, tokenizer, config.vocab_size, &config.eos_token_ids)
+    }
+
+    /// What is known of forms.
+    pub fn forms(&self) -> &Forms {
+        &self.0.forms
     }
 
     /// What it was asked for by.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
@@ -11,6 +12,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use xla_session::FinishReason;
 use xla_session::batching::{Ended, Listener, Timings, Token};
 
+use crate::form::FormError;
 use crate::{Error, Result};
 
 /// How an answer ended.
@@ -199,14 +201,20 @@ pub(crate) struct Heard {
     /// What tells parts apart; without it all is content.
     reply: Option<Reply>,
     failure: Option<text::Error>,
+    /// Why a form could not be kept to, if there is one.
+    unkept: Option<Arc<OnceLock<String>>>,
     events: UnboundedSender<Result<Event>>,
 }
 
 impl Heard {
     /// With who waits for it.
-    pub fn new(stream: TextStream, reply: Option<Reply>) -> (Self, Response) {
+    pub fn new(
+        stream: TextStream,
+        reply: Option<Reply>,
+        unkept: Option<Arc<OnceLock<String>>>,
+    ) -> (Self, Response) {
         let (sender, events) = mpsc::unbounded_channel();
-        let heard = Self { stream: Some(stream), reply, failure: None, events: sender };
+        let heard = Self { stream: Some(stream), reply, failure: None, unkept, events: sender };
         (heard, Response { events, parts: VecDeque::new(), end: None, over: false })
     }
 
@@ -256,6 +264,11 @@ impl Listener for Heard {
 
     fn ended(&mut self, _: usize, ended: Ended) -> ControlFlow<()> {
         let Some(stream) = self.stream.take() else { return ControlFlow::Break(()) };
+        if let Some(why) = self.unkept.as_ref().and_then(|it| it.get()) {
+            let message = format!("could not be kept to: {why}");
+            let error = FormError { name: "the form", message, internal: true };
+            return self.send(Err(error.into()));
+        }
         let stop = stream.stopped_by().map(str::to_owned);
         let text = match self.failure.take().map_or_else(|| stream.finish(), Err) {
             Ok(text) => text,

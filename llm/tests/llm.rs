@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use iree_llm::xla_session::sample::SamplerOptions;
 use iree_llm::xla_session::{EngineSession, FinishReason, Model, SessionOptions, generate_greedy};
-use iree_llm::{Ask, Error, Files, Llm, LlmOptions, Message, Part};
+use iree_llm::{Ask, Error, Files, Form, Llm, LlmOptions, Message, Part};
 use serde_json::json;
 
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
@@ -186,4 +186,36 @@ fn what_cannot_be_says_why() {
     assert!(cut.any(|part| part.is_err()) || cut.end().is_some());
     let late = llm.complete("a", &most(1)).unwrap().blocking_whole().unwrap_err();
     assert!(error(late).contains("has stopped"));
+}
+
+#[test]
+fn an_answer_is_kept_to_its_form() {
+    let llm = open(Path::new(TALES));
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["name", "age"], "additionalProperties": false});
+    let ask = |form| Ask { form: Some(form), ..most(60) };
+    let once = [Message::new("user", "Who lived under the leaves?")];
+    let json = llm.chat(&once, &ask(Form::json_schema(schema))).unwrap().blocking_whole().unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json.content).unwrap();
+    assert!(value["name"].is_string() && value["age"].is_i64(), "{value}");
+    let word = llm.complete("The colour is", &ask(Form::regex(" (blue|green)\\."))).unwrap();
+    let word = word.blocking_whole().unwrap().content;
+    assert!([" blue.", " green."].contains(&word.as_str()), "{word}");
+
+    let impossible = llm.chat(&once, &ask(Form::json_schema(json!({"type": "animal"}))));
+    let error = impossible.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Form(_)), "{error}");
+    assert!(error.to_string().starts_with("the form cannot be kept to"), "{error}");
+    let tool = json!({"type": "function", "function": {"name": "f"}});
+    let both = Ask { tools: vec![tool], ..ask(Form::json_object()) };
+    assert!(llm.chat(&once, &both).map(drop).is_err());
+
+    // Thoughts go before it.
+    let template =
+        "{{ bos_token }}{% for m in messages %}{{ m.content }} {% endfor %}<think>{# </think> #}";
+    let (_folder, thinker) = with_template(Some(template));
+    let form = Form::lark("start: \"yes\" | \"no\"");
+    let answer = thinker.chat(&once, &Ask { max_tokens: Some(20), ..ask(form) }).unwrap();
+    let answer = answer.blocking_whole().unwrap();
+    assert!(answer.content.is_empty() && !answer.reasoning.is_empty());
 }

@@ -14,7 +14,6 @@ use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi, reason};
 use crate::sampling::Settings;
 use crate::server::{Shared, blocking};
-use crate::thinks::Thinks;
 use crate::{Model, Problem, body, trace};
 
 /// Tokens of an answer where the request does not say, as OpenAI has it.
@@ -69,7 +68,7 @@ pub(crate) async fn answer(
     shared.check_open()?;
     let (places, arrived) = (model.places(prompts.count() * settings.n)?, Instant::now());
     let (mut prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
-    let (settings, form) = settings.with_form(&model, None, None, (Thinks::Never, None)).await?;
+    let (settings, form) = settings.with_form(&model, None, None).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
         let max_tokens = max_tokens.min(model.room(prompt)?);

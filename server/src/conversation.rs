@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use text::{ChatTemplate, Prompt, RenderOptions, Reply};
+use text::{ChatTemplate, Prompt, RenderOptions};
 
 use crate::answer::Answers;
 use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::Shared;
-use crate::thinks::Thinks;
 use crate::tools::Tools;
 use crate::{Model, Problem, trace};
 
@@ -76,18 +75,7 @@ impl Asked {
         if let Some(tools) = &tools {
             prompt = prompt.calling(tools.schemas(), !tools.is_single());
         }
-        // What the last message has begun may be thoughts.
-        let (style, begun) = (prompt.style(), prompt.begun());
-        let goes_on = |marks| Reply::new(style, Some(marks)).behind(begun).is_thinking();
-        let thinks = match prompt.thoughts() {
-            Some(marks) if prompt.is_thinking() => Thinks::Already(marks),
-            Some(marks) if begun.is_empty() => Thinks::Perhaps(marks),
-            Some(marks) if goes_on(marks) => Thinks::Already(marks),
-            _ => Thinks::Never,
-        };
-        // A form that goes on is in the response already, if it is in one.
-        let around = prompt.response().filter(|_| begun.is_empty());
-        let (settings, form) = settings.with_form(&model, tools, style, (thinks, around)).await?;
+        let (settings, form) = settings.with_form(&model, tools, Some(&prompt)).await?;
         let room = model.room(&tokens)?;
         let max_tokens = max_tokens.map_or(room, |it| it.min(room));
         let requests = settings.requests(&tokens, max_tokens, logprobs, form.as_ref())?;

@@ -17,13 +17,10 @@ mod metrics;
 mod trace;
 
 mod body;
-mod constraint;
 mod error;
 mod fields;
 mod form;
-mod harmony;
 mod sampling;
-mod thinks;
 mod tools;
 
 mod answer;

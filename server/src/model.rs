@@ -11,7 +11,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use xla_session::sample::SamplerOptions;
 
 use crate::Problem;
-use crate::form::Forms;
 use crate::metrics::Numbers;
 use crate::requests::{Asked, Events, Heard, Waiting};
 
@@ -38,7 +37,6 @@ pub struct Model {
     pub(crate) llm: Llm,
     pub(crate) sampling: SamplerOptions,
     pub(crate) most_requests: usize,
-    pub(crate) forms: Forms,
     /// When it was started, in seconds since 1970.
     pub(crate) created: u64,
     places: Arc<Semaphore>,
@@ -57,7 +55,6 @@ impl Model {
         Self {
             sampling: sampling.unwrap_or_else(|| llm.recommended()),
             most_requests,
-            forms: Forms::default(),
             created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             places: Arc::new(Semaphore::new(most_requests)),
             sent_away: AtomicU64::new(0),

@@ -6,21 +6,18 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use llguidance::Matcher;
+use iree_llm::form::{Form, Start, Thinks};
 use serde::Deserialize;
 use serde_json::{Map, Number, Value, json};
-use text::{AnswerStyle, StopStrings, Thoughts};
+use text::{Prompt, StopStrings};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
-use crate::constraint::Constraint;
 use crate::error::TOO_LONG;
 use crate::fields::Fields;
-use crate::form::Form;
-use crate::harmony;
+use crate::form;
 use crate::requests::Asked;
 use crate::server::blocking;
-use crate::thinks::Thinks;
 use crate::tools::Tools;
 use crate::{Model, Problem, completions};
 
@@ -122,7 +119,7 @@ impl Settings {
             return Err(Problem::field("n", message));
         }
         let ignore_eos = fields.take::<bool>("ignore_eos")?.unwrap_or(false);
-        let form = Form::take(fields)?;
+        let form = form::take(fields)?;
         let priority = fields.take::<i32>("priority")?.unwrap_or(0);
         if !(-1000..=1000).contains(&priority) {
             let message = format!("is {priority}: it must be between -1000 and 1000");
@@ -164,7 +161,7 @@ impl Settings {
         }
         if let Some(first) = self.form.replace(form) {
             let message = "is given beside another form of the answer: give one of them";
-            return Err(Problem::field(first.field(), message));
+            return Err(Problem::field(first.name(), message));
         }
         Ok(())
     }
@@ -199,9 +196,8 @@ impl Settings {
         Err(Problem::field(FIELD, message))
     }
 
-    /// Itself, and the start of the form that answers of `model` are kept to, made beside the thread that
-    /// serves: calls of `tools` in their style, behind what the model `thinks`, or text of the form that is asked for.
-    /// Words may be in a `response`, where the marks of one are left out of what is given.
+    /// Itself, and the start of the form that answers of `model`, to `prompt` of a chat, are kept to, made beside the thread that
+    /// serves: calls of `tools` in their style, behind what the model thinks, or text of the form that is asked for.
     ///
     /// # Errors
     ///
@@ -210,50 +206,45 @@ impl Settings {
         mut self,
         model: &Arc<Model>,
         tools: Option<Tools>,
-        style: Option<AnswerStyle>,
-        (thinks, response): (Thinks, Option<Thoughts>),
-    ) -> Result<(Self, Option<Matcher>), Problem> {
-        self.shown = style.map(|it| it.special_ids(model.llm.tokenizer())).unwrap_or_default();
-        let marks = thinks.marks().into_iter().flatten();
-        let marks = marks.chain(response.into_iter().flatten());
-        self.shown.extend(marks.flat_map(|mark| model.llm.tokenizer().special_tokens_in(mark)));
+        prompt: Option<&Prompt>,
+    ) -> Result<(Self, Option<Start>), Problem> {
+        let shown = prompt.map(|it| it.special_ids(model.llm.tokenizer()));
+        self.shown = shown.unwrap_or_default();
         if self.form.is_none() && tools.is_none() {
             return Ok((self, None));
         }
+        let prompt = prompt.cloned();
         blocking(model, move |model| {
-            let (forms, tokenizer, config) =
-                (&model.forms, model.llm.tokenizer(), model.llm.config());
-            let (vocab_size, eos) = (config.vocab_size, &config.eos_token_ids);
-            let start = |form: &Form| forms.start(form, tokenizer, vocab_size, eos);
+            let llm = &model.llm;
+            let start = |form: &Form| llm.start(form).map_err(form::problem);
             let text = self.form.take();
-            let (Some(mut tools), Some(style)) = (tools, style) else {
-                let special = |text: &str| tokenizer.special_token(text);
-                let form = text.map(|text| match style {
-                    Some(AnswerStyle::Harmony) if thinks != Thinks::Never => {
-                        harmony::with_form(&special, text)
-                    }
-                    _ => thinks.before(&special, response, text),
-                });
+            let called = tools.zip(prompt.as_ref().and_then(|it| Some((it, it.style()?))));
+            let Some((mut tools, (prompt, style))) = called else {
+                let form = match &prompt {
+                    Some(prompt) => text.map(|it| it.of_answer(llm.tokenizer(), prompt)),
+                    None => text,
+                };
                 return Ok((self, form.as_ref().map(start).transpose()?));
             };
-            tools.loosen_known(forms);
-            let Some(form) = tools.form(model, style, (thinks, response), text.clone()) else {
+            let before = (Thinks::of(prompt), prompt.response_to_come());
+            tools.loosen_known(llm.forms());
+            let Some(form) = tools.form(model, style, before, text.clone()) else {
                 return Ok((self, None));
             };
             if self.ignore_eos {
                 let message = "and `tools` contradict each other: calls have an end";
                 return Err(Problem::field("ignore_eos", message));
             }
-            let mut matcher = start(&form).map(Some);
+            let mut begun = start(&form).map(Some);
             // First those that cannot be kept to alone, then all.
             for _ in 0..2 {
-                if matcher.is_ok() || !tools.loosen(forms, style, |form| start(form).is_ok()) {
+                if begun.is_ok() || !tools.loosen(llm.forms(), style, |form| start(form).is_ok()) {
                     break;
                 }
-                let form = tools.form(model, style, (thinks, response), text.clone());
-                matcher = form.as_ref().map(start).transpose();
+                let form = tools.form(model, style, before, text.clone());
+                begun = form.as_ref().map(start).transpose();
             }
-            Ok((self, matcher?))
+            Ok((self, begun?))
         })
         .await
     }
@@ -268,7 +259,7 @@ impl Settings {
         prompt: &[u32],
         max_tokens: usize,
         likelihood: Option<usize>,
-        form: Option<&Matcher>,
+        form: Option<&Start>,
     ) -> Result<Vec<Asked>, Problem> {
         let request = |at: usize| {
             let seed = self.options.seed.wrapping_add(at as u64);
@@ -278,7 +269,7 @@ impl Settings {
                 let options = SamplerOptions { seed, ..self.options.clone() };
                 Some(Sampler::new(options).map_err(|error| Problem::engine(&error))?)
             };
-            let (constraint, failure) = form.map(Constraint::new).unzip();
+            let (constraint, failure) = form.map(Start::constraint).unzip();
             let constraint = constraint.map(|it| Box::new(it) as _);
             let (prompt, eos) = (prompt.to_vec(), self.eos.clone());
             let priority = self.priority;

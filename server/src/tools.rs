@@ -13,8 +13,8 @@ use text::AnswerStyle;
 
 use crate::Problem;
 use crate::fields::Fields;
-use crate::form::{Form, Forms};
 use crate::server::unique_id;
+use iree_llm::form::{Form, Forms};
 
 /// Whose form that of calls is.
 const FIELD: &str = "tools";
@@ -100,7 +100,7 @@ impl Tools {
         can_be: impl Fn(&Form) -> bool,
     ) -> bool {
         let cannot_be = |tool: &&mut Tool| {
-            let form = || Form::new(FIELD, grammar::of_arguments(tool, style));
+            let form = || grammar::of_arguments(tool, style).called(FIELD);
             !forms.judge(&tool.parameters, || can_be(&form()))
         };
         let mut loose: Vec<_> = self.loose().collect();

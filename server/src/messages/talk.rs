@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 use super::NO_THREADS;
 use crate::conversation::{Conversation, Effort, join_system, said, texts, tool_result};
 use crate::fields::Fields;
-use crate::form::Form;
+use crate::form;
 use crate::server::Shared;
 use crate::tools::Tools;
 use crate::{Model, Problem};
+use iree_llm::Form;
 
 /// What clients say of tools for the service of others.
 const TOOL_HINTS: [&str; 5] = [
@@ -113,7 +114,7 @@ fn take_output(
         (kind, schema @ (Value::Object(_) | Value::Bool(_)))
             if kind == "json_schema" && keys == 2 =>
         {
-            Ok(Some(Form::json(name, schema.clone())))
+            Ok(Some(form::json(name, schema.clone())))
         }
         _ => {
             let message = "must be {\"type\": \"json_schema\", \"schema\": {…}}";

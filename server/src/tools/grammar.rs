@@ -2,26 +2,25 @@
 
 use std::fmt::Write;
 
-use llguidance::api::TopLevelGrammar;
+use iree_llm::form::grammar::{Special, pattern};
+use iree_llm::form::{Form, PART, Thinks, harmony};
 use text::{AnswerStyle, Thoughts};
 
 use super::calls::Written;
 use super::{FIELD, Tool, Tools};
-use crate::form::{Form, PART, Special, pattern};
-use crate::thinks::Thinks;
-use crate::{Model, harmony};
+use crate::Model;
 
 /// White space, as a grammar has it.
 const SPACES: &str = "[ \\n\\r\\t]*";
 
 /// The arguments of `tool` as `style` has them: all of a call where it has no JSON of all of them.
-pub(super) fn of_arguments(tool: &Tool, style: AnswerStyle) -> TopLevelGrammar {
+pub(super) fn of_arguments(tool: &Tool, style: AnswerStyle) -> Form {
     match style {
         AnswerStyle::OneByOne(..) | AnswerStyle::Python(_) | AnswerStyle::Gemma(_) => {
             let written = Written::new(style, &|_| None, std::slice::from_ref(tool));
-            TopLevelGrammar::from_lark(format!("start: call\n{}", written.rules))
+            Form::lark(format!("start: call\n{}", written.rules))
         }
-        _ => TopLevelGrammar::from_json_schema(tool.parameters.clone()),
+        _ => Form::json_schema(tool.parameters.clone()),
     }
 }
 
@@ -39,8 +38,8 @@ impl Tools {
         let text = text.filter(|_| !self.must);
         let lark = self.grammar(&special, style, before, text.is_some())?;
         Some(match text {
-            Some(text) => text.within(FIELD, lark),
-            None => Form::new(FIELD, TopLevelGrammar::from_lark(lark)),
+            Some(text) => text.within(lark).called(FIELD),
+            None => Form::lark(lark).called(FIELD),
         })
     }
 

@@ -1,12 +1,13 @@
+mod accepts;
 mod one_by_one;
 
+use iree_llm::form::{Thinks, harmony};
 use llguidance::api::TopLevelGrammar;
 use text::THINK;
 
 use super::*;
-use crate::form::tests::{accepts, special};
-use crate::harmony;
-use crate::thinks::Thinks;
+use crate::form;
+use accepts::{accepts, special};
 
 const PERHAPS: Thinks = Thinks::Perhaps(THINK);
 const ALREADY: Thinks = Thinks::Already(THINK);
@@ -37,7 +38,7 @@ fn check_beside(
     let special = |text: &str| special(marks, text);
     let lark = tools.grammar(&special, style, (thinks, None), own.is_some()).unwrap();
     let grammar = match own {
-        Some(own) => own.within(FIELD, lark).grammar().clone(),
+        Some(own) => own.within(lark).grammar().clone(),
         None => TopLevelGrammar::from_lark(lark),
     };
     accepts(&grammar, marks, text)
@@ -161,7 +162,7 @@ fn thoughts_may_lie_between_special_tokens() {
 fn forms() -> [(Form, &'static str); 3] {
     let form = |fields: Value| {
         let Value::Object(fields) = fields else { unreachable!() };
-        Form::take(&mut Fields::new(fields)).unwrap().unwrap()
+        form::take(&mut Fields::new(fields)).unwrap().unwrap()
     };
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}},
                         "required": ["name"], "additionalProperties": false});

@@ -103,6 +103,11 @@ impl Prompt {
         self.response
     }
 
+    /// The same, where nothing of the answer is there: one that goes on is in it already, if it is in one.
+    pub fn response_to_come(&self) -> Option<Thoughts> {
+        self.response.filter(|_| self.begun.is_empty())
+    }
+
     /// What the last message has of the answer.
     pub fn begun(&self) -> &str {
         &self.begun
@@ -125,7 +130,10 @@ impl Prompt {
     /// [`Detokenizer::showing`](crate::Detokenizer::showing).
     pub fn special_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let of_style = self.style.map(|it| it.special_ids(tokenizer)).unwrap_or_default();
-        let marks = self.thoughts.into_iter().chain(self.response).flatten();
+        // Those of thoughts and of the response that have not begun come no more behind what has.
+        let thinks = || Reply::new(self.style, self.thoughts).behind(&self.begun).is_thinking();
+        let thoughts = self.thoughts.filter(|_| self.begun.is_empty() || thinks());
+        let marks = thoughts.into_iter().chain(self.response_to_come()).flatten();
         let marks = marks.flat_map(|mark| tokenizer.special_tokens_in(mark));
         of_style.into_iter().chain(marks).collect()
     }

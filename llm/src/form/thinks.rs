@@ -1,12 +1,14 @@
 //! Thoughts before an answer, where it has a form.
 
-use text::Thoughts;
+use text::{Prompt, Reply, Thoughts};
 
-use crate::form::{Form, PART, Special, mark, pattern};
+use super::grammar::{Special, mark, pattern};
+use super::{Form, PART};
 
 /// Whether an answer begins with thoughts, and what these stand between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Thinks {
+pub enum Thinks {
+    /// It does not.
     Never,
     /// It may.
     Perhaps(Thoughts),
@@ -15,6 +17,19 @@ pub(crate) enum Thinks {
 }
 
 impl Thinks {
+    /// Of the answers to `prompt`.
+    pub fn of(prompt: &Prompt) -> Self {
+        // What the last message has begun may be thoughts.
+        let (style, begun) = (prompt.style(), prompt.begun());
+        let goes_on = |marks| Reply::new(style, Some(marks)).behind(begun).is_thinking();
+        match prompt.thoughts() {
+            Some(marks) if prompt.is_thinking() => Self::Already(marks),
+            Some(marks) if begun.is_empty() => Self::Perhaps(marks),
+            Some(marks) if goes_on(marks) => Self::Already(marks),
+            _ => Self::Never,
+        }
+    }
+
     /// The marks that an answer may have.
     pub fn marks(self) -> Option<Thoughts> {
         match self {
@@ -46,8 +61,7 @@ impl Thinks {
             Self::Never | Self::Perhaps(_) if said == PART => return text,
             Self::Never | Self::Perhaps(_) => format!("start: {said}\n"),
         };
-        let field = text.field();
-        text.within(field, grammar)
+        text.within(grammar)
     }
 
     /// What an answer begins with, `behind` it what follows thoughts.

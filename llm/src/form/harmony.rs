@@ -1,20 +1,21 @@
 //! Harmony, the format of gpt-oss ([`AnswerStyle::Harmony`](text::AnswerStyle)): answers as a grammar has them, in
 //! Lark's language.
 
-use crate::form::{Form, PART, Special, mark, quoted};
+use super::grammar::{Special, mark, quoted};
+use super::{Form, PART};
 
 /// A text without marks, to its end.
-pub(crate) const TEXT: &str = "TEXT";
+pub const TEXT: &str = "TEXT";
 
 /// The form of an answer that says what has the form `text`, behind thoughts.
-pub(crate) fn with_form(special: Special<'_>, text: Form) -> Form {
-    let field = text.field();
-    text.within(field, answer(special, false, &said(special, PART)))
+pub fn with_form(special: Special<'_>, text: Form) -> Form {
+    let said = said(special, PART);
+    text.within(answer(special, false, &said))
 }
 
 /// An answer whose last message is `last`, behind thoughts, and behind `words` too if there may be some. The prompt
 /// has the beginning of the first message.
-pub(crate) fn answer(special: Special<'_>, words: bool, last: &str) -> String {
+pub fn answer(special: Special<'_>, words: bool, last: &str) -> String {
     let [start, channel, message] =
         ["<|start|>", "<|channel|>", "<|message|>"].map(|it| mark(special, it));
     let channels = if words { "(\"analysis\" | \"commentary\")" } else { "\"analysis\"" };
@@ -31,14 +32,14 @@ pub(crate) fn answer(special: Special<'_>, words: bool, last: &str) -> String {
 }
 
 /// A message of an [`answer`] that says what has the form `text`.
-pub(crate) fn said(special: Special<'_>, text: &str) -> String {
+pub fn said(special: Special<'_>, text: &str) -> String {
     let [channel, message] = ["<|channel|>", "<|message|>"].map(|it| mark(special, it));
     format!("{channel} \"final\" type? {message} {text}")
 }
 
 /// What stands before the arguments in a message of an [`answer`] that calls `name`: to whom it is, before the channel
 /// or behind it.
-pub(crate) fn call(special: Special<'_>, name: &str) -> String {
+pub fn call(special: Special<'_>, name: &str) -> String {
     let [channel, message] = ["<|channel|>", "<|message|>"].map(|it| mark(special, it));
     let (channel, to) =
         (format!("{channel} \"commentary\""), quoted(&format!(" to=functions.{name}")));

@@ -10,7 +10,7 @@ use llguidance::toktrie::SimpleVob;
 use xla_session::batching;
 
 /// Keeps an answer to its form. Which tokens may come next is worked out while the model runs the one before.
-pub(crate) struct Constraint {
+pub struct Constraint {
     state: Mutex<State>,
     /// Why it could not be kept to.
     failure: Arc<OnceLock<String>>,
@@ -57,7 +57,7 @@ impl State {
 
 impl Constraint {
     /// At the beginning, and where it says why it has failed.
-    pub fn new(matcher: &Matcher) -> (Self, Arc<OnceLock<String>>) {
+    pub(super) fn new(matcher: &Matcher) -> (Self, Arc<OnceLock<String>>) {
         let failure = Arc::new(OnceLock::new());
         (Self::of(matcher, failure.clone()), failure)
     }
