@@ -14,6 +14,7 @@ mod bench;
 mod compiler;
 mod conversation;
 mod engine;
+mod form;
 mod incoming;
 mod interrupt;
 mod lines;

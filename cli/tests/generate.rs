@@ -319,3 +319,51 @@ fn ctrl_c_ends_the_text_and_keeps_the_result() {
     let messages = String::from_utf8_lossy(&output.stderr);
     assert!(messages.contains("tok/s"), "the summary is still printed: {messages}");
 }
+
+const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
+
+#[test]
+fn an_answer_is_kept_to_the_form_that_flags_say() {
+    let ask = ["generate", "-m", TALES, "-q", "-p", "Who lived under the leaves?", "-n", "80"];
+    let told = |flags: &[&str]| {
+        let output = program(&[&ask[..], flags].concat()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        (output.status.success(), text, String::from_utf8(output.stderr).unwrap())
+    };
+    let schema = serde_json::json!({
+        "type": "object", "required": ["name", "age"], "additionalProperties": false,
+        "properties": {"name": {"type": "string", "maxLength": 12},
+                       "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("schema.json");
+    std::fs::write(&file, schema.to_string()).unwrap();
+    for given in [&*schema.to_string(), file.to_str().unwrap()] {
+        let (good, text, error) = told(&["--json-schema", given]);
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{error}"));
+        assert!(good && value["name"].is_string() && value["age"].is_u64(), "{text}");
+    }
+    // Drawn, too.
+    for seed in ["1", "2"] {
+        let (_, text, _) =
+            told(&["--regex", "(blue|green) [0-9]{3}", "--temp", "2", "--seed", seed]);
+        let (colour, number) = text.trim_end().split_once(' ').unwrap();
+        assert!(["blue", "green"].contains(&colour), "{text}");
+        assert!(number.len() == 3 && number.bytes().all(|it| it.is_ascii_digit()), "{text}");
+    }
+    std::fs::write(&file, "start: \"yes\" | \"no\"").unwrap();
+    let (_, text, _) = told(&["--grammar", file.to_str().unwrap()]);
+    assert!(["yes\n", "no\n"].contains(&&*text), "{text}");
+
+    for (flags, what) in [
+        (&["--json-schema", "{\"type\": \"animal\"}"][..], "--json-schema cannot be kept to"),
+        (&["--json-schema", "{\"type\""], "--json-schema"),
+        (&["--json-schema", "no/such/file"], "no/such/file"),
+        (&["--regex", "("], "--regex cannot be kept to"),
+        (&["--regex", "a", "--ignore-eos"], "forms have an end"),
+        (&["--regex", "a", "--json-schema", "{}"], "cannot be used with"),
+    ] {
+        let (good, _, error) = told(flags);
+        assert!(!good && error.contains(what), "{flags:?}: {error}");
+    }
+}

@@ -270,3 +270,23 @@ fn more_prompts_than_run_at_a_time_are_all_answered() {
         assert_eq!(answer(&answers, &at.into())["tokens"], 4);
     }
 }
+
+#[test]
+fn answers_to_many_prompts_are_kept_to_a_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in.jsonl");
+    let prompts: String =
+        (0..5).map(|at| json!({"prompt": format!("Who is {at}?")}).to_string() + "\n").collect();
+    std::fs::write(&input, prompts).unwrap();
+    let ask = ["generate", "-m", TALES, "-q", "-n", "40", "--regex", "(Bram|Pip) is [0-9]\\."];
+    let output = program(&ask).arg("--prompts").arg(&input).output().unwrap();
+    let answers = lines(&output.stdout);
+    assert_eq!(answers.len(), 5);
+    for answer in answers {
+        let text = answer["text"].as_str().unwrap();
+        assert!(
+            text.ends_with('.') && (text.starts_with("Bram is ") || text.starts_with("Pip is ")),
+            "{text}"
+        );
+    }
+}

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 pub(crate) use answer::Answer;
 
-use crate::sample::Sampler;
+use crate::sample::{Sampler, argmax};
 use crate::speculate::{DraftCounts, Speculation};
-use crate::{Error, InferenceSession, Result};
+use crate::{Constraint, Error, InferenceSession, Result};
 
 /// Tokens of a prompt that run before one can stop it.
 const PIECE: usize = 256;
@@ -24,6 +24,8 @@ pub struct GenerateOptions {
     pub eos: Vec<u32>,
     /// How to choose a token; `None` takes the most likely one (greedy).
     pub sampler: Option<Sampler>,
+    /// What keeps the text to a form. Nothing is drafted then.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// Drafts of the next tokens, several of which one step verifies: the same tokens in less time. Used
     /// where the session [verifies drafts](crate::Capabilities::verifies_drafts).
     pub speculation: Option<Speculation>,
@@ -37,11 +39,13 @@ pub struct GenerateOptions {
 
 impl fmt::Debug for GenerateOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { max_tokens, eos, sampler, speculation, preceding, interrupted } = self;
+        let Self { max_tokens, eos, sampler, constraint, speculation, preceding, interrupted } =
+            self;
         f.debug_struct("GenerateOptions")
             .field("max_tokens", max_tokens)
             .field("eos", eos)
             .field("sampler", sampler)
+            .field("constraint", constraint)
             .field("speculation", speculation)
             .field("preceding", preceding)
             .field("interrupted", &interrupted.as_ref().map(|_| ".."))
@@ -54,7 +58,7 @@ impl fmt::Debug for GenerateOptions {
 pub enum FinishReason {
     /// The model said so, by one of the EOS ids.
     Eos,
-    /// The callback said so.
+    /// The callback said so, or a [constraint](GenerateOptions::constraint).
     Stop,
     /// `max_tokens` tokens were generated.
     Length,
@@ -122,32 +126,43 @@ pub fn generate(
     // Refused as a whole, before its first piece changes the context.
     session.capabilities().check(session.position(), prompt)?;
 
-    let GenerateOptions { max_tokens, eos, sampler, speculation, .. } = options;
-    let verifies = session.capabilities().verifies_drafts;
+    let GenerateOptions { max_tokens, eos, sampler, constraint, speculation, .. } = options;
+    let verifies = session.capabilities().verifies_drafts && constraint.is_none();
     let speculation = speculation.as_mut().filter(|_| verifies);
     let before = [&options.preceding, prompt].concat();
-    let mut answer = Answer::new(before, *max_tokens, eos, &mut on_token);
-    let (greedy, mut logits) = (sampler.is_none(), Vec::new());
-    // Appends tokens, and chooses the one that follows them.
-    let mut choose = |session: &mut dyn InferenceSession, new: &[u32], answer: &Answer| {
-        let Some(sampler) = sampler else { return Ok(session.prefill(new)?.token) };
+    let (greedy, mut logits) = (sampler.is_none() && constraint.is_none(), Vec::new());
+    let mut answer = Answer::new(before, *max_tokens, eos, constraint, &mut on_token);
+    // Appends tokens, and chooses the one that follows them; none, where none may.
+    let mut choose = |session: &mut dyn InferenceSession, new: &[u32], answer: &mut Answer| {
+        if greedy {
+            return Ok(Some(session.prefill(new)?.token));
+        }
+        if let Some(token) = answer.forced() {
+            session.prefill(new)?;
+            return Ok(Some(token));
+        }
         session.logits(new, &mut logits)?;
         session.capabilities().suppress(&mut logits);
+        if answer.restrict(&mut logits).is_break() {
+            return Ok(None);
+        }
         let (prompt, generated) = answer.split();
-        Ok::<_, Error>(sampler.sample(&mut logits, prompt, generated))
+        let sampled = |sampler: &mut Sampler| sampler.sample(&mut logits, prompt, generated);
+        let token = sampler.as_mut().map(sampled);
+        Ok::<_, Error>(Some(token.unwrap_or_else(|| argmax(&logits))))
     };
 
     let mut timings = Timings { prefill_tokens: prompt.len(), ..Timings::default() };
     let start = Instant::now();
     let mut rest = prompt;
-    let mut token = loop {
+    let token = loop {
         // Where tokens cannot be taken back one by one, steps end where pages do, and so do pieces: elsewhere that
         // would be a step more.
         let aligned = !session.capabilities().verifies_drafts;
         let piece = if aligned { PIECE - session.position() % PIECE } else { PIECE };
         let (now, later) = rest.split_at(piece.min(rest.len()));
         if later.is_empty() {
-            break choose(session, now, &answer)?;
+            break choose(session, now, &mut answer)?;
         }
         session.prefill(now)?;
         rest = later;
@@ -161,19 +176,22 @@ pub fn generate(
     timings.prefill = start.elapsed();
 
     let mut drafts = DraftCounts::default();
-    if answer.push(token).is_continue() {
+    if answer.push(token).is_continue()
+        && let Some(mut token) = token
+    {
         let most = answer.room().min(session.capabilities().context - session.position());
         if let Some(speculation) = speculation {
             let sampler = sampler.as_mut();
             drafts = speculation.decode(session, sampler, token, most, &mut answer)?;
         } else if greedy {
-            session.decode_greedy(token, most, &mut |step| answer.step(step.token))?;
+            session.decode_greedy(token, most, &mut |step| answer.step(Some(step.token)))?;
         } else {
             for _ in 0..most {
-                token = choose(session, &[token], &answer)?;
-                if answer.step(token).is_break() {
+                let next = choose(session, &[token], &mut answer)?;
+                if answer.step(next).is_break() {
                     break;
                 }
+                token = next.unwrap_or(token);
             }
         }
     }
@@ -337,6 +355,51 @@ mod tests {
             let go_on = |_| ControlFlow::Continue(());
             let generation = generate(&mut Counter::new(100), &[5], &mut options, go_on).unwrap();
             assert_eq!(generation.tokens, [expected]);
+        }
+    }
+
+    /// Even tokens, up to one that is forced to follow 6 and ends it.
+    #[derive(Debug, Clone)]
+    struct Even {
+        forced: bool,
+    }
+
+    impl Constraint for Even {
+        fn restrict(&mut self, logits: &mut [f32]) -> ControlFlow<()> {
+            logits.iter_mut().skip(1).step_by(2).for_each(|it| *it = f32::NEG_INFINITY);
+            logits[999] = f32::NEG_INFINITY;
+            ControlFlow::Continue(())
+        }
+
+        fn accept(&mut self, token: u32) -> ControlFlow<()> {
+            self.forced = token == 6;
+            if token == 77 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+
+        fn forced(&mut self) -> Vec<u32> {
+            if self.forced { vec![500, 77] } else { Vec::new() }
+        }
+
+        fn duplicate(&self) -> Box<dyn Constraint> {
+            Box::new(self.clone())
+        }
+    }
+
+    #[test]
+    fn a_constraint_keeps_the_text_to_its_form() {
+        let constraint = || Some(Box::new(Even { forced: false }) as _);
+        let go_on = |_| ControlFlow::Continue(());
+        for (prompt, expected) in [(5, vec![6, 500, 77]), (4, vec![998, 998, 998, 998])] {
+            let mut options = GenerateOptions {
+                max_tokens: 4,
+                constraint: constraint(),
+                ..GenerateOptions::default()
+            };
+            let generation =
+                generate(&mut Counter::new(100), &[prompt], &mut options, go_on).unwrap();
+            assert_eq!(generation.tokens, expected);
+            let ended = if prompt == 5 { FinishReason::Stop } else { FinishReason::Length };
+            assert_eq!(generation.finish_reason, ended);
         }
     }
 }

@@ -20,6 +20,7 @@ struct Readme;
 
 pub mod session;
 
+mod constraint;
 pub mod generate;
 pub mod profile;
 pub mod sample;
@@ -47,6 +48,7 @@ mod xla;
 
 pub use batching::Batcher;
 pub use checkpoint::{self, LoadMode, config};
+pub use constraint::Constraint;
 pub use engine::{Engine, EngineOptions, EngineSession, Model, Output, Run, Sequence, Want};
 pub use error::{Error, Result};
 pub use generate::{

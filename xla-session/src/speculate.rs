@@ -165,7 +165,7 @@ impl Speculation {
             };
             let right = rows.get(row + 1) == Some(&next);
             accepted += usize::from(right);
-            if answer.step(next).is_break() || !right {
+            if answer.step(Some(next)).is_break() || !right {
                 break;
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
+use iree_llm::form::Forms;
 use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
 use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
@@ -18,6 +19,7 @@ use xla_session::{Batcher, GenerateOptions};
 use crate::answer::{self, Reading};
 use crate::bench::memory;
 use crate::engine::EngineArgs;
+use crate::form::{self, FormArgs, Kept};
 use crate::interrupt;
 use crate::lines::{Lines, read_text};
 use crate::model_source::{Model, ModelArgs};
@@ -112,6 +114,9 @@ pub struct Args {
     quiet: bool,
 
     #[command(flatten)]
+    form: FormArgs,
+
+    #[command(flatten)]
     sampling: SamplingArgs,
 
     #[command(flatten)]
@@ -130,6 +135,7 @@ Examples:
   git diff | iree-llm generate -m ./model --system 'Review this change.'
   iree-llm generate -m ./model --prompt-tokens 5,17,23 --json | jq .tokens
   iree-llm generate -m ./model --prompts questions.jsonl --output answers.jsonl
+  iree-llm generate -p 'Name a king.' --json-schema '{\"properties\": {\"name\": {\"type\": \"string\"}}}'
   iree-llm generate -m ./Qwen2.5-7B --draft-model ./Qwen2.5-1.5B --raw -p 'Rust is'
   echo '{\"id\": 7, \"prompt\": \"One day\"}' | iree-llm generate --prompts -
 
@@ -146,6 +152,8 @@ struct Prompt {
     echo: Option<String>,
     /// How the answer is written, where that is more than text.
     writing: Writing,
+    /// The prompt of a chat.
+    chat: Option<text::Prompt>,
 }
 
 impl Args {
@@ -158,6 +166,7 @@ impl Args {
         // A flag that is out of range is one before anything is read.
         self.sampling.sampler(&SamplerOptions::default())?;
         StopStrings::new(&self.stop).context("--stop")?;
+        let form = self.form.form()?;
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
@@ -168,12 +177,19 @@ impl Args {
         };
         let prompt = self.prompt(input, tokenizer.as_ref(), &model)?;
 
+        let eos = if self.ignore_eos { Vec::new() } else { config.eos_token_ids.clone() };
+        let (tokens_of, chat) = (tokenizer.as_ref(), prompt.chat.as_ref());
+        let keep =
+            |form| form::keep(form, &Forms::default(), tokens_of, chat, config.vocab_size, &eos);
+        let kept = form.map(keep).transpose()?;
+        let (constraint, failure) =
+            kept.map(|it| (Box::new(it.constraint) as _, it.failure)).unzip();
         let mut opened = self.engine.open(&model, &progress)?;
-        let eos = if self.ignore_eos { Vec::new() } else { config.eos_token_ids };
         let mut options = GenerateOptions {
             max_tokens: self.max_tokens,
             eos,
             sampler,
+            constraint,
             speculation: self.speculation.speculation(&*opened.session, &self.engine, &progress)?,
             ..GenerateOptions::default()
         };
@@ -195,6 +211,7 @@ impl Args {
             reading,
             |piece| if self.json { Ok(()) } else { show(piece) },
         )?;
+        Kept::check(failure.as_ref())?;
 
         let timings = Seconds::new(opened.load, opened.compile, &answer);
         let peak_bytes = memory::peak();
@@ -256,6 +273,7 @@ impl Args {
         let tokenizer = model.tokenizer()?;
         let template = self.template(&model)?;
         let own = self.sampling.recommended.of(&config);
+        let form = self.form.form()?;
         let defaults = Defaults {
             tokenizer: &tokenizer,
             chat: template.is_some(),
@@ -265,6 +283,9 @@ impl Args {
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
             eos: if self.ignore_eos { Vec::new() } else { config.eos_token_ids },
+            form,
+            forms: Forms::default(),
+            vocab_size: config.vocab_size,
             sampling: self.sampling.clone(),
             own,
         };
@@ -315,24 +336,26 @@ impl Args {
         model: &Model,
     ) -> Result<Prompt> {
         if let Some(tokens) = &self.prompt_tokens {
-            return Ok(Prompt { tokens: tokens.clone(), echo: None, writing: Writing::default() });
+            let (tokens, writing) = (tokens.clone(), Writing::default());
+            return Ok(Prompt { tokens, echo: None, writing, chat: None });
         }
         let tokenizer = tokenizer.context("a text prompt needs a tokenizer")?;
         if let Some(template) = self.template(model)? {
             let question = input.unwrap_or_else(|| QUESTION.to_owned());
             let system = self.system.iter().map(|text| Message::new("system", text));
             let messages: Vec<_> = system.chain([Message::new("user", &question)]).collect();
-            let messages = template.say_as_user(&messages, false);
-            let rendered = template.render(&messages, &RenderOptions::prompt())?;
-            let tokens = tokenizer.encode_chat(&rendered)?;
+            let chat = template.prompt(&messages, &RenderOptions::prompt())?;
+            let tokens = tokenizer.encode_chat(&chat.text)?;
             let echo = self.echo.then(|| question + "\n\n");
-            return Ok(Prompt { tokens, echo, writing: Writing::of(&template) });
+            let writing = Writing::of(&template);
+            return Ok(Prompt { tokens, echo, writing, chat: Some(chat) });
         }
         // Our own beginning belongs to the story; a caller knows theirs.
         let echo = self.echo || (input.is_none() && !self.json);
         let input = input.unwrap_or_else(|| STORY.to_owned());
         let tokens = tokenizer.encode(&input, true)?;
-        Ok(Prompt { tokens, echo: echo.then_some(input), writing: Writing::default() })
+        let (echo, writing) = (echo.then_some(input), Writing::default());
+        Ok(Prompt { tokens, echo, writing, chat: None })
     }
 }
 

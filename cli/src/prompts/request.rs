@@ -1,12 +1,17 @@
 //! A line as a request: its own settings, and those of the command line for the rest.
 
+use std::sync::{Arc, OnceLock};
+
 use anyhow::{Context, Result, bail, ensure};
+use iree_llm::Form;
+use iree_llm::form::Forms;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use text::{ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
+use text::{ChatTemplate, Prompt, RenderOptions, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::Request;
 use xla_session::sample::SamplerOptions;
 
+use crate::form;
 use crate::lines::Line;
 use crate::readable::Writing;
 use crate::sampling::SamplingArgs;
@@ -48,6 +53,11 @@ pub struct Defaults<'a> {
     pub stop: Vec<String>,
     /// Ids that end one.
     pub eos: Vec<u32>,
+    /// What they are kept to.
+    pub form: Option<Form>,
+    pub forms: Forms,
+    /// Ids that the model knows.
+    pub vocab_size: usize,
     /// How tokens are chosen.
     pub sampling: SamplingArgs,
     /// The model's, where these say nothing.
@@ -62,6 +72,8 @@ pub struct Asked {
     pub stream: TextStream,
     /// How that is written, where that is more than text.
     pub writing: Writing,
+    /// Where a form says why it could not be kept to, if there is one.
+    pub failure: Option<Arc<OnceLock<String>>>,
 }
 
 /// The id of `line`, its number if it names none, and what it asks for, or what is wrong with it.
@@ -83,7 +95,14 @@ pub fn read(line: &Line, defaults: &Defaults<'_>) -> (Value, Result<Asked>) {
 
 impl Fields {
     fn request(self, defaults: &Defaults<'_>) -> Result<Asked> {
-        let (prompt, writing) = self.tokens(defaults)?;
+        let (prompt, writing, chat) = self.tokens(defaults)?;
+        let Defaults { tokenizer, form, forms, eos, vocab_size, .. } = defaults;
+        let keep = |form: &Form| {
+            form::keep(form.clone(), forms, Some(tokenizer), chat.as_ref(), *vocab_size, eos)
+        };
+        let kept = form.as_ref().map(keep).transpose()?;
+        let (constraint, failure) =
+            kept.map(|it| (Box::new(it.constraint) as _, it.failure)).unzip();
         let stops = match self.stop {
             None => defaults.stop.clone(),
             Some(Stop::One(stop)) => vec![stop],
@@ -98,16 +117,18 @@ impl Fields {
             max_tokens: self.max_tokens.unwrap_or(defaults.max_tokens),
             eos: defaults.eos.clone(),
             sampler: sampling.sampler(&defaults.own)?,
+            constraint,
             ..Request::default()
         };
-        Ok(Asked { request, stream, writing })
+        Ok(Asked { request, stream, writing, failure })
     }
 
     /// Those of the prompt, and how what follows them is written.
-    fn tokens(&self, defaults: &Defaults<'_>) -> Result<(Vec<u32>, Writing)> {
+    fn tokens(&self, defaults: &Defaults<'_>) -> Result<(Vec<u32>, Writing, Option<Prompt>)> {
         let messages = match (&self.prompt, &self.messages) {
             (Some(prompt), None) if !defaults.chat => {
-                return Ok((defaults.tokenizer.encode(prompt, true)?, Writing::default()));
+                let tokens = defaults.tokenizer.encode(prompt, true)?;
+                return Ok((tokens, Writing::default(), None));
             }
             (Some(prompt), None) => {
                 let message = |role: &str, content: &str| {
@@ -123,9 +144,9 @@ impl Fields {
         };
         ensure!(!messages.is_empty(), "\"messages\" is empty: give at least one");
         let template = defaults.template.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
-        let messages = template.say_as_user(&messages, false);
-        let rendered = template.render(&messages, &RenderOptions::prompt())?;
-        Ok((defaults.tokenizer.encode_chat(&rendered)?, Writing::of(template)))
+        let prompt = template.prompt(&messages, &RenderOptions::prompt())?;
+        let tokens = defaults.tokenizer.encode_chat(&prompt.text)?;
+        Ok((tokens, Writing::of(template), Some(prompt)))
     }
 }
 
@@ -150,6 +171,9 @@ mod tests {
             max_tokens: 50,
             stop: Vec::new(),
             eos: vec![fixture::EOS],
+            form: None,
+            forms: Forms::default(),
+            vocab_size: fixture::vocab_size(),
             sampling: SamplingArgs::default(),
             own: SamplerOptions::default(),
         };

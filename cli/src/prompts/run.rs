@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -14,6 +15,7 @@ use xla_session::batching::Ended;
 use xla_session::scheduler::RequestId;
 
 use super::request::{self, Asked, Defaults};
+use crate::form::Kept;
 use crate::interrupt;
 use crate::lines::{Line, Lines, Next};
 use crate::progress::Progress;
@@ -68,6 +70,8 @@ struct Flight {
     text: String,
     /// The tokenizer's.
     failure: Option<text::Error>,
+    /// The form's.
+    unkept: Option<Arc<OnceLock<String>>>,
 }
 
 /// Where answers go.
@@ -139,14 +143,14 @@ impl<'a> Prompts<'a> {
 
     fn submit(&mut self, line: &Line) -> Result<()> {
         let (id, asked) = request::read(line, self.defaults);
-        let submitted = asked.and_then(|Asked { request, stream, writing }| {
-            Ok((self.batcher.submit(request)?, stream, writing))
+        let submitted = asked.and_then(|Asked { request, stream, writing, failure }| {
+            Ok((self.batcher.submit(request)?, stream, writing, failure))
         });
         let (number, bytes) = (line.number, line.text.len() + 1);
         match submitted {
-            Ok((request, stream, writing)) => {
-                let (text, failure) = (String::new(), None);
-                let flight = Flight { id, line: number, bytes, stream, writing, text, failure };
+            Ok((request, stream, writing, unkept)) => {
+                let (line, text, failure) = (number, String::new(), None);
+                let flight = Flight { id, line, bytes, stream, writing, text, failure, unkept };
                 self.flights.insert(request, flight);
             }
             Err(error) => {
@@ -199,7 +203,10 @@ impl<'a> Prompts<'a> {
     }
 
     fn end(&mut self, flight: Flight, ended: Ended) -> Result<()> {
-        let Flight { id, line, stream, writing, mut text, failure, .. } = flight;
+        let Flight { id, line, stream, writing, mut text, failure, unkept, .. } = flight;
+        if let Err(error) = Kept::check(unkept.as_ref()) {
+            return self.fail(&id, line, &error);
+        }
         match failure.map_or_else(|| stream.finish(), Err) {
             Ok(rest) => text += &rest,
             Err(error) => return self.fail(&id, line, &error.into()),
