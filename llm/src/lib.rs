@@ -1,5 +1,14 @@
-#![doc = include_str!("../README.md")]
+//! Language models in a program, asked in words by many at once.
+//!
+//! [`Llm::open`] finds a model in a folder or on the hub ([`Files`]), [`Llm::chat`] answers, in parts ([`Response`]): words,
+//! thoughts, calls of tools, kept to a [`Form`] where one is asked for. The README has whole programs.
+
 #![warn(missing_debug_implementations)]
+
+/// The programs of the README, which are compiled: run, they would fetch models.
+#[cfg(all(doctest, feature = "iree"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub mod files;
 pub mod form;
@@ -18,8 +27,8 @@ mod error;
 pub use error::{Error, Result};
 pub use files::Files;
 pub use form::Form;
-pub use llm::{Ask, Llm, LlmOptions, Vectors};
+pub use llm::{Ask, Llm, LlmOptions, Vectors, served_name};
 pub use progress::{Progress, Transferred};
-pub use response::{End, Response, Whole};
+pub use response::{Blocking, Call, End, Response, Whole};
 pub use text::{self, Message, Part};
 pub use xla_session::{self, Precision};

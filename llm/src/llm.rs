@@ -1,6 +1,8 @@
 //! A model that answers.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use anyhow::anyhow;
 use serde::Serialize;
 use text::{ChatTemplate, RenderOptions, Reply, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::{
-    Batcher, BatcherOptions, Gap, Progress as Answered, Request, Speculate, Worker,
+    Answer, Batcher, BatcherOptions, Ended, Gap, Piece, Request, Speculate, Worker,
 };
 use xla_session::cache::Cache;
 use xla_session::config::ModelConfig;
@@ -23,6 +25,8 @@ use crate::{Error, Files, Progress, Result};
 /// How a model is opened.
 #[derive(Clone)]
 pub struct LlmOptions {
+    /// What it is called, as by who asks a server for it; `None` is its id, or the end of its path.
+    pub name: Option<String>,
     /// The device, the precision of weights, and where compiled graphs are kept: in the user's cache folder, where nothing
     /// else is said.
     pub session: SessionOptions,
@@ -43,6 +47,7 @@ impl Default for LlmOptions {
     fn default() -> Self {
         let cache_dir = Cache::default_folder();
         Self {
+            name: None,
             session: SessionOptions { cache_dir, ..SessionOptions::default() },
             engine: EngineOptions::default(),
             parallel: 16,
@@ -56,6 +61,7 @@ impl Default for LlmOptions {
 impl fmt::Debug for LlmOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LlmOptions")
+            .field("name", &self.name)
             .field("session", &self.session)
             .field("engine", &self.engine)
             .field("parallel", &self.parallel)
@@ -74,11 +80,18 @@ pub struct Ask {
     pub sampling: Option<SamplerOptions>,
     /// Texts that end it, and are no part of it.
     pub stop: Vec<String>,
+    /// Whether it goes on past the model's end of text.
+    pub ignore_eos: bool,
+    /// Whether each of [its tokens](Response::tokens) comes with how likely it was, and with how many of the most likely
+    /// ones.
+    pub likelihood: Option<usize>,
+    /// Whether a chat's answer goes on with the words of the last message, which is the assistant's.
+    pub continue_final_message: bool,
     /// What the model may call, as JSON schemas (`{"type": "function", "function": {"name", "description",
     /// "parameters"}}`).
     pub tools: Vec<serde_json::Value>,
     /// What else the chat template takes: `enable_thinking`.
-    pub variables: std::collections::BTreeMap<String, serde_json::Value>,
+    pub variables: BTreeMap<String, serde_json::Value>,
     /// What it is kept to: JSON of a schema, or other text of a form. Thoughts go before it.
     pub form: Option<Form>,
     /// Higher goes first.
@@ -114,7 +127,9 @@ impl From<&Said> for Vectors {
 
 /// A model that answers, on a thread of its own: many at once, whose prompts are found again where they begin alike.
 ///
-/// Cloning gives another handle; with the last one the thread ends.
+/// Cloning gives another handle, and answers that come hold one; with the last one the thread ends, for which dropping it
+/// waits: for the step that runs, mostly milliseconds. Opening a model blocks its thread, for minutes where one is fetched;
+/// asking tokenizes there, which takes microseconds, and makes a form, which takes milliseconds.
 #[derive(Clone)]
 pub struct Llm(Arc<Inner>);
 
@@ -161,7 +176,8 @@ impl Llm {
         batching.scheduler.most_running = batching.scheduler.most_running.min(options.parallel);
         (batching.gap, batching.speculate) = (options.gap, options.speculate);
         let batcher = Batcher::new(engine, &batching)?;
-        Self::new(name, batcher, tokenizer, template, vectors)
+        let name = options.name.clone().unwrap_or_else(|| served_name(name));
+        Self::new(&name, batcher, tokenizer, template, vectors)
     }
 
     /// A model called `name`, of its parts: what runs it, what makes tokens of text, and its chat template; how it makes
@@ -210,8 +226,16 @@ impl Llm {
         let no_template = || text::Error::NoChatTemplate { folder: Path::new(name).into() };
         let template = template.as_ref().ok_or_else(no_template)?;
         let (tools, variables) = (ask.tools.clone(), ask.variables.clone());
-        let options = RenderOptions { tools, variables, ..RenderOptions::prompt() };
+        let continue_final_message = ask.continue_final_message;
+        let add_generation_prompt = !continue_final_message;
+        let options =
+            RenderOptions { add_generation_prompt, continue_final_message, tools, variables };
         let prompt = template.prompt(messages, &options)?;
+        if !ask.tools.is_empty() && prompt.style().is_none() {
+            let message =
+                "the model's chat template writes calls of tools in a way that is not known";
+            return Err(Error::Unsupported(message.into()));
+        }
         let tokens = tokenizer.encode_chat(&prompt.text)?;
         let detokenizer = tokenizer.detokenizer(&tokens).showing(prompt.special_ids(tokenizer));
         let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
@@ -224,17 +248,25 @@ impl Llm {
         self.submit(tokens, ask, form.as_ref(), stream, Some(prompt.reply()))
     }
 
-    /// What the model goes on with behind `prompt`, word for word; tools and variables are for chats.
+    /// What the model goes on with behind `prompt`, word for word; tools, variables and messages to go on with are for chats.
     ///
     /// # Errors
     ///
     /// The prompt is empty or longer than the context; an option is out of range; a form that cannot be kept to.
     pub fn complete(&self, prompt: &str, ask: &Ask) -> Result<Response> {
         let tokenizer = &self.0.tokenizer;
-        let tokens = tokenizer.encode(prompt, true)?;
-        let detokenizer = tokenizer.detokenizer(&tokens);
+        self.complete_tokens(tokenizer.encode(prompt, true)?, ask)
+    }
+
+    /// The same, behind a prompt of token ids, which are taken as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`complete`](Self::complete), and where an id is none of the model's, as the first that comes.
+    pub fn complete_tokens(&self, prompt: Vec<u32>, ask: &Ask) -> Result<Response> {
+        let detokenizer = self.0.tokenizer.detokenizer(&prompt);
         let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
-        self.submit(tokens, ask, ask.form.as_ref(), stream, None)
+        self.submit(prompt, ask, ask.form.as_ref(), stream, None)
     }
 
     fn submit(
@@ -245,21 +277,20 @@ impl Llm {
         stream: TextStream,
         reply: Option<Reply>,
     ) -> Result<Response> {
-        let Inner { config, context, worker, .. } = &*self.0;
-        let (needed, context) = (prompt.len(), *context);
-        if needed > context {
-            let max = config.longest_context;
-            return Err(xla_session::Error::ContextFull { needed, context, max }.into());
+        let Inner { config, worker, .. } = &*self.0;
+        let room = self.room(&prompt)?;
+        if ask.ignore_eos && form.is_some() {
+            let message = "`ignore_eos` and a form: forms have an end";
+            return Err(Error::Unsupported(message.into()));
         }
-        // The last token of an answer needs none.
-        let room = context + 1 - needed;
         let form = form.map(|form| self.start(form)).transpose()?;
         let (constraint, unkept) = form.map(|start| start.constraint()).unzip();
-        let (heard, response) = Heard::new(stream, reply, unkept);
+        let (heard, response) = Heard::new(self, stream, reply, unkept);
         let request = Request {
             prompt,
             max_tokens: ask.max_tokens.map_or(room, |most| most.min(room)),
-            eos: config.eos_token_ids.clone(),
+            eos: if ask.ignore_eos { Vec::new() } else { config.eos_token_ids.clone() },
+            likelihood: ask.likelihood,
             sampler: ask.sampling.clone().map(Sampler::new).transpose()?,
             constraint: constraint.map(|it| Box::new(it) as _),
             priority: ask.priority,
@@ -270,26 +301,40 @@ impl Llm {
     }
 
     /// The vector of `text`, `[hidden_size]`, pooled as the model's files say (of its last token where they say nothing),
-    /// of length 1 unless they say otherwise.
+    /// of length 1 unless they say otherwise. What a model is to be told before texts (`Files::vectors` has its prompts)
+    /// is a part of the text.
     ///
     /// # Errors
     ///
     /// Its vectors are made in a way that is not supported; the text is longer than the context, or the model fails.
     pub async fn embed(&self, text: &str) -> Result<Vec<f32>> {
+        let (mut answer, of) = self.submit_text(text)?;
+        let mut last = None;
+        while let Some(piece) = answer.recv().await {
+            last = Some(piece?);
+        }
+        vector(last, of)
+    }
+
+    /// As [`embed`](Self::embed), for whoever has nothing else to do.
+    ///
+    /// # Errors
+    ///
+    /// As `embed`.
+    ///
+    /// # Panics
+    ///
+    /// Within an asynchronous task of tokio, whose thread it would block.
+    pub fn blocking_embed(&self, text: &str) -> Result<Vec<f32>> {
+        let (answer, of) = self.submit_text(text)?;
+        vector(answer.into_iter().last().transpose()?, of)
+    }
+
+    fn submit_text(&self, text: &str) -> Result<(Answer, Vectors)> {
         let Inner { tokenizer, worker, .. } = &*self.0;
         let of = self.vectors().map_err(|why| Error::Unsupported(why.to_owned()))?;
         let (prompt, pooling) = (tokenizer.encode(text, true)?, Some(of.pooling));
-        let mut answer = worker.submit(Request { prompt, pooling, ..Request::default() });
-        while let Some(progress) = answer.recv().await {
-            if let Answered::Ended(ended) = progress? {
-                let mut vector = ended.vector.unwrap_or_default();
-                if of.normalized {
-                    xla_session::pooling::normalize(&mut vector);
-                }
-                return Ok(vector);
-            }
-        }
-        Err(xla_session::Error::Stopped.into())
+        Ok((worker.submit(Request { prompt, pooling, ..Request::default() }), of))
     }
 
     /// Where an answer in `form` begins, for requests to the [worker](Self::worker): made in milliseconds, of large schemas
@@ -308,7 +353,20 @@ impl Llm {
         &self.0.forms
     }
 
-    /// What it was asked for by.
+    /// Most tokens of an answer to `prompt`.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for one.
+    pub fn room(&self, prompt: &[u32]) -> xla_session::Result<usize> {
+        let (needed, context) = (prompt.len(), self.context());
+        let max = self.config().longest_context;
+        let full = xla_session::Error::ContextFull { needed, context, max };
+        // The last token of an answer needs none.
+        (context + 1).checked_sub(needed).filter(|room| *room > 0).ok_or(full)
+    }
+
+    /// What it is called.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -342,15 +400,39 @@ impl Llm {
         self.0.vectors.as_ref().copied().map_err(String::as_str)
     }
 
-    /// How its makers recommend to draw tokens (`generation_config.json`, or keys of a GGUF file).
+    /// How its makers recommend to draw tokens (`generation_config.json`, or keys of a GGUF file), with another seed each
+    /// time.
     pub fn recommended(&self) -> SamplerOptions {
-        SamplerOptions::recommended(&self.0.config.sampling)
+        let seed = RandomState::new().build_hasher().finish();
+        SamplerOptions { seed, ..SamplerOptions::recommended(&self.0.config.sampling) }
     }
 
     /// What runs its requests: for those of token ids, statistics, and an end of all.
     pub fn worker(&self) -> &Worker {
         &self.0.worker
     }
+}
+
+/// That of a text whose request has ended so.
+fn vector(last: Option<Piece>, of: Vectors) -> Result<Vec<f32>> {
+    let Some(Piece::Ended(Ended { vector: Some(mut vector), .. })) = last else {
+        return Err(xla_session::Error::Stopped.into());
+    };
+    if of.normalized {
+        xla_session::pooling::normalize(&mut vector);
+    }
+    Ok(vector)
+}
+
+/// The end of the path `name`, or an id as it is.
+pub fn served_name(name: &str) -> String {
+    let asked = Path::new(name);
+    if !asked.exists() {
+        return name.to_owned();
+    }
+    let whole = asked.canonicalize().unwrap_or_else(|_| asked.to_owned());
+    let end = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    end.map_or_else(|| name.to_owned(), |it| it.to_string_lossy().into_owned())
 }
 
 impl fmt::Debug for Llm {

@@ -1,19 +1,21 @@
 //! An answer, as it comes.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use serde_json::{Value, json};
 use text::{Part, Reply, TextStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use xla_session::FinishReason;
 use xla_session::batching::{Ended, Listener, Timings, Token};
 
 use crate::form::FormError;
-use crate::{Error, Result};
+use crate::{Error, Llm, Result};
 
 /// How an answer ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,19 +37,64 @@ pub struct Whole {
     pub content: String,
     /// What the model thought before that.
     pub reasoning: String,
-    /// Which tools it calls, and with what: JSON's text.
-    pub calls: Vec<(String, String)>,
+    /// Which tools it calls.
+    pub calls: Vec<Call>,
     /// How it ended.
     pub end: End,
 }
 
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Call {
+    /// What it is known by: made up, as models do not say any; nine letters and digits, which all templates take.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// What it is called with: JSON's text, whole where the answer [did not end within it](End::reason).
+    pub arguments: String,
+}
+
+impl Whole {
+    /// The message that it is in a conversation that goes on, in the form of transformers.
+    pub fn message(&self) -> Value {
+        let Self { content, reasoning, calls, .. } = self;
+        let mut message = json!({"role": "assistant", "content": content});
+        if !reasoning.is_empty() {
+            message["reasoning_content"] = reasoning.as_str().into();
+        }
+        let call = |Call { id, name, arguments }: &Call| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.iter().map(call).collect();
+        }
+        message
+    }
+}
+
+impl Call {
+    fn new(name: String) -> Self {
+        let random = RandomState::new().build_hasher().finish();
+        Self { id: format!("{random:016x}")[..9].to_owned(), name, arguments: String::new() }
+    }
+
+    /// The message that tells the model what came of it.
+    pub fn result(&self, content: &str) -> Value {
+        let Self { id, name, .. } = self;
+        json!({"role": "tool", "tool_call_id": id, "name": name, "content": content})
+    }
+}
+
 /// An answer, as it comes: pieces of what the model says, thinks, and calls.
 ///
-/// It is an iterator, which blocks its thread, and a [`Stream`] on any executor; [`recv`](Self::recv) is a stream's `next`.
-/// [`whole`](Self::whole) waits for all of it. Dropping it ends the answer.
+/// A `for` loop blocks its thread for it ([`blocking_recv`](Self::blocking_recv)); it is a [`Stream`] on any executor, whose
+/// `next` is [`recv`](Self::recv). [`whole`](Self::whole) waits for all of it. Dropping it ends the answer.
 #[derive(Debug)]
 pub struct Response {
     events: UnboundedReceiver<Result<Event>>,
+    /// Which goes on as long as somebody waits.
+    _llm: Llm,
+    /// Those of what has been taken, and of what comes next.
+    tokens: Vec<Token>,
     /// What has come and was not taken.
     parts: VecDeque<Part>,
     end: Option<End>,
@@ -57,8 +104,8 @@ pub struct Response {
 
 #[derive(Debug)]
 enum Event {
-    Parts(Vec<Part>),
-    End(End),
+    Token(Token, Vec<Part>),
+    End(Vec<Part>, End),
 }
 
 impl Response {
@@ -69,6 +116,35 @@ impl Response {
     /// The model fails, or [has stopped](xla_session::Error::Stopped). Nothing follows.
     pub async fn recv(&mut self) -> Option<Result<Part>> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+
+    /// Its tokens so far: what is said of them may come later.
+    pub fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    /// As [`recv`](Self::recv), for whoever has nothing else to do.
+    ///
+    /// # Errors
+    ///
+    /// As `recv`.
+    ///
+    /// # Panics
+    ///
+    /// Within an asynchronous task of tokio, whose thread it would block.
+    pub fn blocking_recv(&mut self) -> Option<Result<Part>> {
+        loop {
+            if let Some(part) = self.parts.pop_front() {
+                return Some(Ok(part));
+            }
+            if self.over {
+                return None;
+            }
+            let event = self.events.blocking_recv();
+            if let Some(error) = self.came(event) {
+                return Some(Err(error));
+            }
+        }
     }
 
     /// How it ended, once that has come.
@@ -100,7 +176,7 @@ impl Response {
     /// Within an asynchronous task of tokio, whose thread it would block.
     pub fn blocking_whole(mut self) -> Result<Whole> {
         let mut gathered = Gathered::default();
-        for part in &mut self {
+        while let Some(part) = self.blocking_recv() {
             gathered.add(part?);
         }
         gathered.whole(self.end)
@@ -109,8 +185,14 @@ impl Response {
     /// Notes what has come; `None` where there is nothing to take yet.
     fn came(&mut self, event: Option<Result<Event>>) -> Option<Error> {
         match event {
-            Some(Ok(Event::Parts(parts))) => self.parts.extend(parts),
-            Some(Ok(Event::End(end))) => (self.end, self.over) = (Some(end), true),
+            Some(Ok(Event::Token(token, parts))) => {
+                self.tokens.push(token);
+                self.parts.extend(parts);
+            }
+            Some(Ok(Event::End(parts, end))) => {
+                self.parts.extend(parts);
+                (self.end, self.over) = (Some(end), true);
+            }
             Some(Err(error)) => {
                 self.over = true;
                 return Some(error);
@@ -129,7 +211,7 @@ impl Response {
 struct Gathered {
     content: String,
     reasoning: String,
-    calls: Vec<(String, String)>,
+    calls: Vec<Call>,
 }
 
 impl Gathered {
@@ -137,10 +219,10 @@ impl Gathered {
         match part {
             Part::Content(text) => self.content += &text,
             Part::Reasoning(text) => self.reasoning += &text,
-            Part::Call(name) => self.calls.push((name, String::new())),
+            Part::Call(name) => self.calls.push(Call::new(name)),
             Part::Arguments(text) => {
-                if let Some((_, arguments)) = self.calls.last_mut() {
-                    *arguments += &text;
+                if let Some(call) = self.calls.last_mut() {
+                    call.arguments += &text;
                 }
             }
         }
@@ -153,25 +235,45 @@ impl Gathered {
     }
 }
 
+/// What comes, one after the other, to whoever waits for it on a thread of their own.
+///
 /// # Panics
 ///
-/// Within an asynchronous task of tokio, whose thread it would block.
-impl Iterator for Response {
+/// Its `next`, within an asynchronous task of tokio, whose thread it would block.
+#[derive(Debug)]
+pub struct Blocking<T>(T);
+
+impl Iterator for Blocking<Response> {
     type Item = Result<Part>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(part) = self.parts.pop_front() {
-                return Some(Ok(part));
-            }
-            if self.over {
-                return None;
-            }
-            let event = self.events.blocking_recv();
-            if let Some(error) = self.came(event) {
-                return Some(Err(error));
-            }
-        }
+        self.0.blocking_recv()
+    }
+}
+
+impl Iterator for Blocking<&mut Response> {
+    type Item = Result<Part>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.blocking_recv()
+    }
+}
+
+impl IntoIterator for Response {
+    type Item = Result<Part>;
+    type IntoIter = Blocking<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Blocking(self)
+    }
+}
+
+impl IntoIterator for &mut Response {
+    type Item = Result<Part>;
+    type IntoIter = Blocking<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Blocking(self)
     }
 }
 
@@ -209,13 +311,15 @@ pub(crate) struct Heard {
 impl Heard {
     /// With who waits for it.
     pub fn new(
+        llm: &Llm,
         stream: TextStream,
         reply: Option<Reply>,
         unkept: Option<Arc<OnceLock<String>>>,
     ) -> (Self, Response) {
         let (sender, events) = mpsc::unbounded_channel();
         let heard = Self { stream: Some(stream), reply, failure: None, unkept, events: sender };
-        (heard, Response { events, parts: VecDeque::new(), end: None, over: false })
+        let (_llm, tokens, parts) = (llm.clone(), Vec::new(), VecDeque::new());
+        (heard, Response { events, _llm, tokens, parts, end: None, over: false })
     }
 
     /// Whoever is not there any more has no use for it.
@@ -226,7 +330,8 @@ impl Heard {
         }
     }
 
-    fn say(&mut self, text: String, is_last: bool) -> ControlFlow<()> {
+    /// What `text` is of the answer, and what was held back of it, if no more comes.
+    fn read(&mut self, text: String, is_last: bool) -> Vec<Part> {
         let mut parts = match &mut self.reply {
             Some(reply) => reply.push(&text),
             None if text.is_empty() => Vec::new(),
@@ -235,11 +340,7 @@ impl Heard {
         if let Some(reply) = self.reply.take_if(|_| is_last) {
             parts.extend(reply.finish());
         }
-        if parts.is_empty() {
-            ControlFlow::Continue(())
-        } else {
-            self.send(Ok(Event::Parts(parts)))
-        }
+        parts
     }
 }
 
@@ -252,7 +353,8 @@ impl Listener for Heard {
         let Some(stream) = &mut self.stream else { return ControlFlow::Break(()) };
         match stream.push(token.id) {
             Ok((text, stopped)) => {
-                self.say(text, false)?;
+                let parts = self.read(text, false);
+                self.send(Ok(Event::Token(token, parts)))?;
                 if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
             Err(error) => {
@@ -274,9 +376,9 @@ impl Listener for Heard {
             Ok(text) => text,
             Err(error) => return self.send(Err(error.into())),
         };
-        self.say(text, true)?;
+        let parts = self.read(text, true);
         let reason = if stop.is_some() { FinishReason::Stop } else { ended.reason };
-        self.send(Ok(Event::End(End { reason, stop, timings: ended.timings })))
+        self.send(Ok(Event::End(parts, End { reason, stop, timings: ended.timings })))
     }
 
     fn failed(&mut self, error: xla_session::Error) {

@@ -51,6 +51,7 @@ fn with_template(template: Option<&str>) -> (tempfile::TempDir, Llm) {
 #[test]
 fn a_prompt_is_gone_on_with_as_the_engine_does_it() {
     let llm = open(Path::new(TALES));
+    assert_eq!(llm.name(), "tiny-tales");
     let prompt = llm.tokenizer().encode("Once upon a time", true).unwrap();
     let mut session =
         EngineSession::new(&Model::open(Path::new(TALES), &session()).unwrap(), None).unwrap();
@@ -69,7 +70,9 @@ fn a_prompt_is_gone_on_with_as_the_engine_does_it() {
     assert!(pieces > 10);
     let end = response.end().unwrap();
     assert_eq!((end.timings.prompt_tokens, end.timings.tokens), (prompt.len(), tokens.len()));
-    assert!(response.next().is_none());
+    assert!(response.blocking_recv().is_none());
+    let ids: Vec<_> = response.tokens().iter().map(|it| it.id).collect();
+    assert_eq!(ids, tokens);
 
     // Many at once, on an executor.
     let other = llm.clone();
@@ -109,7 +112,7 @@ fn an_answer_ends_where_it_is_to() {
 
     // What nobody waits for is gone.
     let mut dropped = llm.complete("The old dog", &Ask::default()).unwrap();
-    dropped.next().unwrap().unwrap();
+    dropped.blocking_recv().unwrap().unwrap();
     drop(dropped);
     let began = Instant::now();
     while llm.worker().statistics().pages.held > 0 {
@@ -138,11 +141,44 @@ fn a_conversation_is_rendered_and_its_answer_read() {
     let thought = said(&once, &Ask { variables, ..most(20) });
     assert!(thought.content.is_empty() && !thought.reasoning.is_empty());
 
+    // It goes on with what is there.
+    let begun = [once[0].clone(), Message::new("assistant", "Once upon")];
+    let goes_on = said(&begun, &Ask { continue_final_message: true, ..most(20) });
+    let text = "Once upon a time Once upon";
+    let expected = llm.complete(text, &most(20)).unwrap().blocking_whole().unwrap();
+    assert_eq!(goes_on.content, expected.content);
+
+    // And so does the conversation.
+    let next = [json!(once[0]), plain.message(), json!({"role": "user", "content": "Go on."})];
+    let next = llm.chat(&next, &most(5)).unwrap().blocking_whole().unwrap();
+    assert!(next.end.timings.prompt_tokens > plain.end.timings.prompt_tokens);
+
     // What there is to call is told in words.
     let tool =
         json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
     let with_tools = said(&once, &Ask { tools: vec![tool], ..most(20) });
     assert!(with_tools.end.timings.prompt_tokens > plain.end.timings.prompt_tokens);
+}
+
+#[test]
+fn tokens_come_with_how_likely_they_were() {
+    // The answer has a handle of the model, too.
+    let asked = {
+        let llm = open(Path::new(TALES));
+        let prompt = llm.tokenizer().encode("Once upon a time", true).unwrap();
+        llm.complete_tokens(prompt, &Ask { likelihood: Some(3), ..most(5) }).unwrap()
+    };
+    assert_eq!(asked.into_iter().filter(|part| part.is_ok()).count(), 5);
+    let llm = open(Path::new(TALES));
+    let mut response =
+        llm.complete("Once upon a time", &Ask { likelihood: Some(3), ..most(5) }).unwrap();
+    while response.blocking_recv().is_some() {}
+    for token in response.tokens() {
+        let likelihood = token.likelihood.as_ref().unwrap();
+        assert_eq!(likelihood.top.len(), 3);
+        assert_eq!(likelihood.top[0], (token.id, likelihood.logprob));
+    }
+    assert_eq!(response.tokens().len(), 5);
 }
 
 #[test]
@@ -152,6 +188,7 @@ fn a_text_becomes_a_vector() {
         ["a dog", "a dog", "the king"].map(|text| pollster::block_on(llm.embed(text)).unwrap());
     assert_eq!(one.len(), llm.config().hidden_size);
     assert_eq!(one, same);
+    assert_eq!(llm.blocking_embed("a dog").unwrap(), one);
     let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     assert!((product(&one, &one) - 1.0).abs() < 1e-4);
     assert!(product(&one, &other) < 0.999);
@@ -181,9 +218,10 @@ fn what_cannot_be_says_why() {
     let empty = Ask { stop: vec![String::new()], ..most(1) };
     llm.complete("a", &empty).map(|_| ()).unwrap_err();
 
-    let mut cut = llm.complete("The old dog", &Ask::default()).unwrap();
+    let endless = Ask { ignore_eos: true, ..Ask::default() };
+    let cut = llm.complete("The old dog", &endless).unwrap();
     llm.worker().cut_off();
-    assert!(cut.any(|part| part.is_err()) || cut.end().is_some());
+    assert!(error(cut.blocking_whole().unwrap_err()).contains("has stopped"));
     let late = llm.complete("a", &most(1)).unwrap().blocking_whole().unwrap_err();
     assert!(error(late).contains("has stopped"));
 }

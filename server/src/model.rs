@@ -1,7 +1,7 @@
 //! A model that answers requests.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +13,7 @@ use xla_session::sample::SamplerOptions;
 use crate::Problem;
 use crate::metrics::Numbers;
 use crate::requests::{Asked, Events, Heard, Waiting};
+use crate::server::aside;
 
 /// How much a model takes on, and how it answers where a request does not say it.
 #[derive(Debug, Clone)]
@@ -44,6 +45,8 @@ pub struct Model {
     sent_away: AtomicU64,
     /// Shared with every request that takes places in turns.
     turns: Arc<()>,
+    /// Whether its requests have been ended, which are not all that the model has.
+    over: Arc<AtomicBool>,
     /// But for what the worker and the places know.
     counted: Arc<Mutex<Numbers>>,
 }
@@ -59,6 +62,7 @@ impl Model {
             places: Arc::new(Semaphore::new(most_requests)),
             sent_away: AtomicU64::new(0),
             turns: Arc::default(),
+            over: Arc::default(),
             counted: Arc::new(Mutex::new(Numbers::new(llm.worker().statistics()))),
             llm,
         }
@@ -148,14 +152,7 @@ impl Model {
     ///
     /// There is no room for one.
     pub(crate) fn room(&self, prompt: &[u32]) -> Result<usize, Problem> {
-        let (needed, context) = (prompt.len(), self.llm.context());
-        if needed > context {
-            let max = self.llm.config().longest_context;
-            let full = xla_session::Error::ContextFull { needed, context, max };
-            return Err(Problem::engine(&full));
-        }
-        // The last token of an answer needs none.
-        Ok(context + 1 - needed)
+        self.llm.room(prompt).map_err(|error| Problem::engine(&error))
     }
 
     /// Lets `requests`, which came at `arrived`, wait for their turn.
@@ -169,9 +166,12 @@ impl Model {
         places: OwnedSemaphorePermit,
         arrived: Instant,
     ) -> Result<Events, Problem> {
-        let counted = self.counted.clone();
-        let (requests, heard, waiting) =
-            Heard::new(requests, places, arrived, self.llm.tokenizer(), counted)?;
+        let (tokenizer, counted) = (self.llm.tokenizer().clone(), self.counted.clone());
+        let (over, goes_on) =
+            (self.over.clone(), requests.iter().any(|it| !it.request.answer.is_empty()));
+        let hear = move || Heard::new(requests, places, arrived, &tokenizer, counted, over);
+        // An answer that is there already may be long.
+        let (requests, heard, waiting) = if goes_on { aside(hear).await?? } else { hear()? };
         self.llm.worker().submit_all(requests, Box::new(heard));
         let Waiting { accepted, events } = waiting;
         let accepted = match events.deadline {
@@ -187,7 +187,7 @@ impl Model {
     pub(crate) fn cut_off(&self) {
         // Nor does what waits for a place begin.
         self.places.close();
-        self.llm.worker().cut_off();
+        self.over.store(true, Ordering::SeqCst);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests that belong together, on their way through the thread that steps, and the text that comes of them.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,8 @@ pub(crate) struct Heard {
     /// Where what comes of them goes, with the number of the request.
     events: mpsc::UnboundedSender<(usize, Event)>,
     numbers: Arc<Mutex<Numbers>>,
+    /// Whether the server has ended all.
+    over: Arc<AtomicBool>,
 }
 
 /// Who waits for requests: first for whether they are taken on.
@@ -106,6 +109,7 @@ impl Heard {
         arrived: Instant,
         tokenizer: &Tokenizer,
         numbers: Arc<Mutex<Numbers>>,
+        over: Arc<AtomicBool>,
     ) -> Result<(Vec<Request>, Self, Waiting), Problem> {
         let timeout = asked.iter().filter_map(|it| it.timeout).min();
         let deadline = timeout.and_then(|timeout| arrived.checked_add(timeout));
@@ -131,7 +135,7 @@ impl Heard {
         let (accepted, acceptance) = oneshot::channel();
         let left = parts.len() as u64;
         let accepted = Some(accepted);
-        let heard = Self { parts, left, arrived, deadline, accepted, events, numbers };
+        let heard = Self { parts, left, arrived, deadline, accepted, events, numbers, over };
         let events = Events { receiver, deadline: deadline.map(Into::into) };
         Ok((requests, heard, Waiting { accepted: acceptance, events }))
     }
@@ -180,6 +184,11 @@ impl Heard {
 
 impl Listener for Heard {
     fn accepted(&mut self) -> ControlFlow<()> {
+        // One that was still being read when the others were ended.
+        if self.over.load(Ordering::SeqCst) {
+            self.refuse(Problem::stopping());
+            return ControlFlow::Break(());
+        }
         if let Some(why) = self.parts.iter().find_map(|part| part.unkept.get()) {
             let problem = Problem::field("answer_token_ids", format!("are no answer: {why}"));
             self.refuse(problem);
@@ -202,6 +211,10 @@ impl Listener for Heard {
     fn is_wanted(&mut self) -> bool {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             self.fail(0, Problem::too_late());
+            return false;
+        }
+        if self.over.load(Ordering::SeqCst) {
+            self.fail(0, Problem::cut_off());
             return false;
         }
         if self.events.is_closed() {
@@ -263,7 +276,6 @@ impl Listener for Heard {
     fn failed(&mut self, error: xla_session::Error) {
         use xla_session::Error;
         if self.accepted.is_some() {
-            // One that was still being read when the others were ended.
             let stopped = matches!(error, Error::Stopped);
             return self.refuse(if stopped {
                 Problem::stopping()

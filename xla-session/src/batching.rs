@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use kernels::KV_BLOCK;
 
-pub use self::answer::{Answer, Progress};
+pub use self::answer::{Answer, Blocking, Piece};
 use self::guesses::Book;
 pub use self::likelihood::Likelihood;
 use self::request::Job;

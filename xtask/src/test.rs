@@ -71,6 +71,9 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         clippy.args(bare).args(WITHOUT_TESTS);
         clippy.args(["--features", WITHOUT_IREE, "--", "-D", "warnings"]);
         steps.run("clippy without IREE", &mut clippy)?;
+        // Others ask for its client of the hub.
+        let mut clippy = cargo(&["clippy", "--package=iree-llm", "--no-default-features", "--lib"]);
+        steps.run("clippy without the hub", clippy.args(["--", "-D", "warnings"]))?;
         if flags.all {
             let mut clippy = cargo(&["clippy"]);
             clippy.args(bare).args(["--", "-D", "warnings"]);

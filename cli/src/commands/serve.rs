@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, ValueEnum};
-use iree_llm::{Llm, Vectors};
+use iree_llm::{Llm, Vectors, served_name};
 use server::{Certificate, Hosts, Keys, Model, ModelOptions, Server, ServerOptions};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
@@ -25,7 +25,7 @@ use xla_session::{Batcher, Event, KvShare};
 use self::place::Place;
 use crate::engine::EngineArgs;
 use crate::interrupt;
-use crate::model_source::{self, ModelArgs};
+use crate::model_source::ModelArgs;
 #[cfg(feature = "otel")]
 use crate::otlp::{self, Exporter};
 use crate::progress::Progress;
@@ -375,7 +375,7 @@ impl Args {
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, self.share(), progress)?;
-        let name = served_name(&model);
+        let name = served_name(&model.name);
         let weights = engine.model().weights() >> 20;
         let memory = engine.kv_bytes() >> 20;
         let chats = if template.is_some() { "" } else { ", no chat template" };
@@ -403,17 +403,6 @@ impl Args {
         ));
         Ok(Model::new(llm, options))
     }
-}
-
-/// The end of a path, or an id as it is.
-fn served_name(model: &model_source::Model) -> String {
-    let asked = Path::new(&model.name);
-    if !asked.exists() {
-        return model.name.clone();
-    }
-    let whole = asked.canonicalize().unwrap_or_else(|_| asked.to_owned());
-    let end = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
-    end.map_or_else(|| model.name.clone(), |it| it.to_string_lossy().into_owned())
 }
 
 /// Ready at the first signal to end, with the exit code of a program that has nothing to end before; the second one

@@ -3,16 +3,18 @@
 //! Drivers are libraries that clean up when the process exits; a thread that still uses one then crashes it.
 
 use std::cell::Cell;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
-/// Longest that the process's exit waits: a thread may be at a device that is lost.
+/// Longest that the process's exit waits in all: a thread may be at a device that is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many there are.
 static HELD: Mutex<usize> = Mutex::new(0);
 static FEWER: Condvar = Condvar::new();
+/// Until when exiting waits, once it does.
+static DEADLINE: OnceLock<Instant> = OnceLock::new();
 
 thread_local! {
     /// Whether this is one of those of [`spawn`], and may be the one that exits.
@@ -62,7 +64,10 @@ pub(crate) fn wait_when_exiting() {
 extern "C" fn wait() {
     let own = usize::from(IS_HELD.try_with(Cell::get).unwrap_or_default());
     let more = |held: &mut usize| *held > own;
-    drop(FEWER.wait_timeout_while(lock(), PATIENCE, more));
+    // There is a handler for each device that was opened.
+    let deadline = *DEADLINE.get_or_init(|| Instant::now() + PATIENCE);
+    let left = deadline.saturating_duration_since(Instant::now());
+    drop(FEWER.wait_timeout_while(lock(), left, more));
 }
 
 fn lock() -> MutexGuard<'static, usize> {

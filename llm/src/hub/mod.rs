@@ -88,8 +88,8 @@ impl Hub {
         if let Some(why) = asked.offline.or(self.settings.offline) {
             return cached(id, &repo, named.as_deref(), asked).with_context(|| {
                 format!(
-                    "{}: not in the cache {} (or not all of it), and {why}; `iree-llm pull` brings \
-                     it where there is a network, or give a folder{}",
+                    "{}: not in the cache {} (or not all of it), and {why}; bring it where there is a \
+                     network (`iree-llm pull`), or give a folder{}",
                     id.name,
                     self.settings.cache.display(),
                     id.as_path()

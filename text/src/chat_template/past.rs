@@ -21,7 +21,7 @@ impl ChatTemplate {
     /// model has written them, where thoughts are parts of what is said or have another name they are such, as words are that
     /// it has no place for before calls, where it knows no tools or shows none they are words, too, and what it does not
     /// take of the system the user says. The answer `goes_on` with the last of the messages, or does not.
-    pub fn adapt(
+    pub(super) fn adapt(
         &self,
         messages: &mut Vec<Map<String, Value>>,
         goes_on: bool,
@@ -35,7 +35,7 @@ impl ChatTemplate {
         let style = self.call_style();
         let writes = self.knows_none() || self.leaves_out_calls();
         // What an answer goes on with are words.
-        let parted = messages.len() - usize::from(goes_on);
+        let parted = messages.len().saturating_sub(usize::from(goes_on));
         for (at, message) in messages.iter_mut().enumerate() {
             if let (Some(style), Some(calls)) =
                 (style.filter(|_| writes), message.get("tool_calls"))

@@ -27,12 +27,15 @@ pub struct Prompt {
 }
 
 impl ChatTemplate {
-    /// `messages`, in the form of transformers, as a prompt: [adapted](Self::adapt) to the template, and
-    /// [rendered](Self::render). Thoughts of earlier answers are their `reasoning_content`.
+    /// `messages`, in the form of transformers, as a prompt: adapted to what the template takes, and
+    /// [rendered](Self::render). Thoughts of earlier answers are their `reasoning_content`; parts of text are joined by
+    /// lines, and arguments of calls may be the text of JSON.
+    ///
+    /// Where there are tools and [`Prompt::style`] is none, the template writes calls in a way that is not known here.
     ///
     /// # Errors
     ///
-    /// Those of `render`; a message that is no object; tools, where calls are written in a way that is not known.
+    /// Those of `render`; a message that is no object, or has other content than text.
     pub fn prompt<M: Serialize>(&self, messages: &[M], options: &RenderOptions) -> Result<Prompt> {
         let failed = |message: &str| Error::ChatTemplate {
             path: self.path.clone(),
@@ -41,11 +44,11 @@ impl ChatTemplate {
         let messages = serde_json::to_value(messages).map_err(|it| failed(&it.to_string()))?;
         let mut messages: Vec<Map<String, Value>> =
             serde_json::from_value(messages).map_err(|it| failed(&format!("messages: {it}")))?;
+        for (at, message) in messages.iter_mut().enumerate() {
+            in_words(message).map_err(|it| failed(&format!("messages[{at}]: {it}")))?;
+        }
         let mut options = options.clone();
         let style = if options.tools.is_empty() { self.answer_style() } else { self.call_style() };
-        if !options.tools.is_empty() && style.is_none() {
-            return Err(failed("it writes calls of tools in a way that is not understood here"));
-        }
         let function = |tool: &Value| {
             let name = tool.pointer("/function/name")?.as_str()?.to_owned();
             Some((name, tool.pointer("/function/parameters").cloned().unwrap_or_default()))
@@ -136,5 +139,92 @@ impl Prompt {
         let marks = thoughts.into_iter().chain(self.response_to_come()).flatten();
         let marks = marks.flat_map(|mark| tokenizer.special_tokens_in(mark));
         of_style.into_iter().chain(marks).collect()
+    }
+}
+
+/// Makes one text of the content of `message`, and values of what its calls are given.
+fn in_words(message: &mut Map<String, Value>) -> std::result::Result<(), String> {
+    let content = match message.get("content") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(_)) => return parse_arguments(message),
+        Some(Value::Array(parts)) => {
+            let text = |part: &Value| {
+                let text = part["text"].as_str().filter(|_| part["type"] == "text");
+                text.map(str::to_owned).ok_or_else(|| format!("a part is no text: {part}"))
+            };
+            parts.iter().map(text).collect::<std::result::Result<Vec<_>, _>>()?.join("\n")
+        }
+        Some(other) => return Err(format!("its content is no text: {other}")),
+    };
+    message.insert("content".into(), content.into());
+    parse_arguments(message)
+}
+
+fn parse_arguments(message: &mut Map<String, Value>) -> std::result::Result<(), String> {
+    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+    for arguments in
+        calls.into_iter().flatten().filter_map(|it| it.pointer_mut("/function/arguments"))
+    {
+        if let Some(text) = arguments.as_str()
+            && let Ok(value @ Value::Object(_)) = serde_json::from_str(text)
+        {
+            *arguments = value;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Part, Vocabulary};
+
+    fn template(source: &str) -> ChatTemplate {
+        let of_file = Vocabulary { chat_template: Some(source.into()), ..Vocabulary::default() };
+        ChatTemplate::from_vocabulary(&of_file, "here".as_ref()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn words_in_parts_are_not_lost() {
+        let plain = template("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
+        let tool = json!({"type": "function", "function": {"name": "f"}});
+        let call =
+            json!({"type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}});
+        let parts =
+            |text: &str| json!([{"type": "text", "text": text}, {"type": "text", "text": "!"}]);
+        let messages = [
+            json!({"role": "user", "content": parts("question")}),
+            json!({"role": "assistant", "tool_calls": [call]}),
+            json!({"role": "tool", "content": parts("result")}),
+        ];
+        let options = RenderOptions { tools: vec![tool], ..RenderOptions::prompt() };
+        let prompt = plain.prompt(&messages, &options).unwrap();
+        for part in ["question\n!", "result\n!", "\"arguments\": {\"x\": 1}", "\"name\":\"f\""] {
+            assert!(prompt.text.contains(part), "{part}: {}", prompt.text);
+        }
+        let mut reply = prompt.reply();
+        let mut told =
+            reply.push("<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>");
+        told.extend(reply.finish());
+        assert_eq!(told[0], Part::Call("f".into()));
+        let image = [json!({"role": "user", "content": [{"type": "image"}]})];
+        let error = plain.prompt(&image, &options).unwrap_err().to_string();
+        assert!(error.contains("messages[0]: a part is no text"), "{error}");
+        let going = RenderOptions { continue_final_message: true, ..RenderOptions::default() };
+        plain.prompt::<Value>(&[], &going).unwrap_err();
+    }
+
+    #[test]
+    fn what_the_prompt_has_opened_is_read_so() {
+        let thinks = template("{{ messages[0].content }}<think>\n{# </think> #}");
+        let message = [json!({"role": "user", "content": "a"})];
+        let prompt = thinks.prompt(&message, &RenderOptions::prompt()).unwrap();
+        assert!(prompt.is_thinking() && prompt.style().is_none());
+        let mut reply = prompt.reply();
+        let mut told = reply.push("Hm.</think>Yes.");
+        told.extend(reply.finish());
+        assert_eq!(told, [Part::Reasoning("Hm.".into()), Part::Content("Yes.".into())]);
     }
 }

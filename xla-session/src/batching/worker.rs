@@ -27,15 +27,15 @@ const STALLED: Duration = Duration::from_secs(120);
 ///
 /// ```no_run
 /// # fn worker(batcher: xla_session::Batcher, prompt: Vec<u32>) -> Result<(), Box<dyn std::error::Error>> {
-/// use xla_session::batching::{Progress, Request, Worker};
+/// use xla_session::batching::{Piece, Request, Worker};
 ///
 /// let worker = Worker::start(batcher, "tiny-tales")?;
 /// let answer = worker.submit(Request { prompt, max_tokens: 20, ..Request::default() });
-/// // Iterating blocks; tasks await `answer.recv()`, or use it as a `Stream`.
-/// for progress in answer {
-///     match progress? {
-///         Progress::Token(token) => println!("{}", token.id),
-///         Progress::Ended(ended) => println!("{:?} after {:?}", ended.reason, ended.timings.total),
+/// // This blocks; tasks await `answer.recv()`, or use it as a `Stream`.
+/// for piece in answer {
+///     match piece? {
+///         Piece::Token(token) => println!("{}", token.id),
+///         Piece::Ended(ended) => println!("{:?} after {:?}", ended.reason, ended.timings.total),
 ///     }
 /// }
 /// # Ok(()) }
@@ -157,6 +157,10 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.inbox = None;
         let Some(thread) = self.thread.take() else { return };
+        // A listener had the last handle: the thread ends by itself.
+        if thread.thread().id() == thread::current().id() {
+            return;
+        }
         let deadline = Instant::now() + Self::LAST_STEP;
         while !thread.is_finished() {
             if Instant::now() >= deadline {

@@ -1,10 +1,11 @@
 //! Requests of many threads, on a batcher that has its own.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Instant;
 
-use xla_session::batching::{Answer, Listener, Progress, Token, Worker};
+use xla_session::batching::{Answer, Listener, Piece, Token, Worker};
 
 use super::*;
 
@@ -17,11 +18,11 @@ fn worker(pages: usize) -> (Model, Worker) {
 /// All tokens, and the end.
 fn whole(answer: Answer) -> (Vec<u32>, Ended) {
     let (mut tokens, mut ended) = (Vec::new(), None);
-    for progress in answer {
+    for piece in answer {
         assert!(ended.is_none(), "nothing follows the end");
-        match progress.unwrap() {
-            Progress::Token(token) => tokens.push(token.id),
-            Progress::Ended(it) => ended = Some(it),
+        match piece.unwrap() {
+            Piece::Token(token) => tokens.push(token.id),
+            Piece::Ended(it) => ended = Some(it),
         }
     }
     (tokens, ended.expect("an answer ends"))
@@ -84,7 +85,7 @@ fn answers_are_awaited_and_are_streams() {
     let awaited = pollster::block_on(async {
         let mut tokens = Vec::new();
         while let Some(progress) = answer.recv().await {
-            if let Progress::Token(token) = progress.unwrap() {
+            if let Piece::Token(token) = progress.unwrap() {
                 tokens.push(token.id);
             }
         }
@@ -98,7 +99,7 @@ fn answers_are_awaited_and_are_streams() {
     pollster::block_on(async {
         use futures_core::Stream;
         while let Some(progress) = std::future::poll_fn(|it| answer.as_mut().poll_next(it)).await {
-            if let Progress::Token(token) = progress.unwrap() {
+            if let Piece::Token(token) = progress.unwrap() {
                 streamed.push(token.id);
             }
         }
@@ -110,29 +111,29 @@ fn answers_are_awaited_and_are_streams() {
 fn what_cannot_run_is_told_and_what_nobody_waits_for_ends() {
     let (model, worker) = worker(40);
     let mut refused = worker.submit(greedy(&[], 1));
-    assert!(matches!(refused.next(), Some(Err(Error::EmptyPrompt))));
-    assert!(refused.next().is_none());
+    assert!(matches!(refused.blocking_recv(), Some(Err(Error::EmptyPrompt))));
+    assert!(refused.blocking_recv().is_none());
 
     let long = Request { constraint: Some(Box::new(Slow)), ..greedy(&[5, 6, 7], 2000) };
     let mut answer = worker.submit(long.clone());
-    assert!(matches!(answer.next(), Some(Ok(Progress::Token(_)))));
+    assert!(matches!(answer.blocking_recv(), Some(Ok(Piece::Token(_)))));
     drop(answer);
     wait_for("a dropped answer has no pages", || worker.statistics().pages.held == 0);
 
     let mut answer = worker.submit(long.clone());
-    assert!(matches!(answer.next(), Some(Ok(Progress::Token(_)))));
+    assert!(matches!(answer.blocking_recv(), Some(Ok(Piece::Token(_)))));
     worker.cut_off();
-    assert!(matches!(answer.by_ref().last(), Some(Err(Error::Stopped))));
+    assert!(matches!((&mut answer).into_iter().last(), Some(Err(Error::Stopped))));
     let mut late = worker.submit(greedy(&[5], 1));
-    assert!(matches!(late.next(), Some(Err(Error::Stopped))));
+    assert!(matches!(late.blocking_recv(), Some(Err(Error::Stopped))));
     assert!(worker.is_alive());
 
     let batcher = batcher(&model, 40, &SchedulerOptions::default());
     let worker = Worker::start(batcher, "tales").unwrap();
     let mut answer = worker.submit(long);
-    assert!(matches!(answer.next(), Some(Ok(Progress::Token(_)))));
+    assert!(matches!(answer.blocking_recv(), Some(Ok(Piece::Token(_)))));
     drop(worker);
-    assert!(matches!(answer.last(), Some(Err(Error::Stopped))));
+    assert!(matches!(answer.into_iter().last(), Some(Err(Error::Stopped))));
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn a_request_that_makes_no_numbers_ends_alone() {
         Worker::start(batcher(&model, 20, &SchedulerOptions::default()), "poisoned").unwrap();
     let good = greedy(&[4; 30], 20);
     let answer = worker.submit(good.clone());
-    match worker.submit(greedy(&[4, 77, 5], 5)).next() {
+    match worker.submit(greedy(&[4, 77, 5], 5)).blocking_recv() {
         Some(Err(Error::NotNumbers { .. })) => {}
         other => panic!("{other:?}"),
     }
@@ -201,4 +202,69 @@ fn requests_that_belong_together_run_or_end_together() {
     let heard = hear(vec![greedy(&[5], 2000), greedy(&[6], 2)], true);
     assert_eq!(heard.iter().filter(|it| it.starts_with("end")).collect::<Vec<_>>(), ["end of 1"]);
     wait_for("the others have no pages", || worker.statistics().pages.held == 0);
+}
+
+/// Has the worker that steps it, and tells when it is gone.
+struct Owner {
+    worker: Option<Arc<Worker>>,
+    gone: Sender<()>,
+}
+
+impl Listener for Owner {
+    fn token(&mut self, _: usize, _: Token, _: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn ended(&mut self, _: usize, _: Ended) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn failed(&mut self, _: Error) {}
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.worker.take());
+        self.gone.send(()).unwrap();
+    }
+}
+
+#[test]
+fn a_listener_may_have_the_last_handle_of_its_worker() {
+    let (_, worker) = worker(40);
+    let worker = Arc::new(worker);
+    let (gone, is_gone) = mpsc::channel();
+    let owner = Owner { worker: Some(worker.clone()), gone };
+    worker.submit_all(vec![greedy(&[5], 3)], Box::new(owner));
+    drop(worker);
+    // It would be left after this time.
+    is_gone.recv_timeout(Worker::LAST_STEP / 2).unwrap();
+}
+
+#[test]
+fn requests_are_given_up_where_steps_fail_and_run_again_where_they_do_not() {
+    let model = open(Path::new(TALES));
+    let mut desk = Desk::new(batcher(&model, 4, &SchedulerOptions::default()));
+    let prompt: Vec<u32> = (100..300).collect();
+    desk.submit(&greedy(&prompt, 1));
+    desk.finish();
+    // No step fits while others have the pages.
+    let mut other = desk.batcher.engine().pages().table();
+    assert_eq!(other.resume(&prompt), 192);
+    let worker = Worker::start(desk.batcher, "held").unwrap();
+    let request = greedy(&(400..600).collect::<Vec<_>>(), 9);
+    for (failures, is_alive) in [(3, true), (6, false)] {
+        match worker.submit(request.clone()).blocking_recv() {
+            Some(Err(Error::StepsFailed { times, source })) => {
+                assert_eq!(times, failures);
+                assert!(source.to_string().contains("no step fits"), "{source}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(worker.is_alive(), is_alive);
+    }
+    assert_eq!(worker.statistics().failures, 6);
+    drop(other);
+    assert_eq!(whole(worker.submit(request.clone())).0, alone(&model, &request).0);
+    assert!(worker.is_alive());
 }
