@@ -31,12 +31,14 @@ const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
 /// need what a machine may lack.
 const LONG: [&str; 3] = ["--", "--ignored", "long::"];
 
-/// The tests of kernels and of what calls them, with checks of pointers and all other assertions.
-const CHECKED_KERNELS: [&str; 4] = [
+/// The tests of kernels and of what calls them, with checks of pointers, of overflow and all other assertions.
+const CHECKED_KERNELS: [&str; 6] = [
     "--package=kernels",
     "--package=xla-session",
     "--config",
     "profile.dev.package.kernels.debug-assertions=true",
+    "--config",
+    "profile.dev.package.kernels.overflow-checks=true",
 ];
 
 pub fn run(flags: &flags::Test) -> Result<()> {
