@@ -147,6 +147,26 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
             });
         }
     }
+
+    /// Row by row, in what one row has anyhow: single blocks with several rows would be a third of the tiles that
+    /// are compiled. Measured: a run of 31 blocks has 0.81 to 0.95 times the speed so; those of a matrix have a multiple
+    /// of four, all but the last.
+    #[inline(always)]
+    unsafe fn rest<const M: usize>(&self, block: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if const { M == 1 } {
+                for block in block..self.blocks {
+                    Tile::<V>::multiply::<1, 1>(self, block, 1);
+                }
+            } else if block < self.blocks {
+                let rest = Parts::<V>::part(*self, block, self.blocks - block);
+                for row in 0..M {
+                    V::run_one(&Parts::<V>::rows_from(rest, row));
+                }
+            }
+        }
+    }
 }
 
 /// A group of a tile: of the first block it has `weights`, and `head` before it.

@@ -20,20 +20,24 @@ pub(super) trait Parts<V: Vector>: Tile<V> {
 }
 
 /// A tile with `M` rows, `R` blocks at a time: of as many parts of the run, so that each part is
-/// read from its beginning to its end. The last `blocks % R` come one at a time.
+/// read from its beginning to its end. The last `blocks % R` are the [rest](Tile::rest).
 pub(super) struct Cut<'a, T, const R: usize, const M: usize>(pub &'a T);
 
 impl<V: Vector, T: Tile<V>, const R: usize, const M: usize> Job<V> for Cut<'_, T, R, M> {
     #[inline(always)]
     unsafe fn run(&self) {
-        let part = self.0.blocks() / R;
         // SAFETY: the blocks are those of the run.
         unsafe {
+            // Of fewer than four all would be the rest.
+            if const { R == 4 && T::BLOCKS < 4 } {
+                return Cut::<_, 2, M>(self.0).run();
+            }
+            let part = self.0.blocks() / R;
             for block in 0..part {
                 self.0.multiply::<R, M>(block, part);
             }
-            for block in part * R..self.0.blocks() {
-                self.0.multiply::<1, M>(block, 1);
+            if const { R > 1 } {
+                self.0.rest::<M>(part * R);
             }
         }
     }

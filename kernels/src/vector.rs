@@ -122,6 +122,9 @@ pub(super) trait Job<V: Vector> {
 
 /// Rows of `x` times a run of blocks.
 pub(super) trait Tile<V: Vector>: Copy {
+    /// Most blocks of a run.
+    const BLOCKS: usize = usize::MAX;
+
     /// Blocks of the run.
     fn blocks(&self) -> usize;
 
@@ -131,4 +134,17 @@ pub(super) trait Tile<V: Vector>: Copy {
     ///
     /// As for [`Vector`], every pointer being valid for the shapes stated.
     unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize);
+
+    /// Multiplies `M` rows with the blocks from `block` on, of which there are few.
+    ///
+    /// # Safety
+    ///
+    /// As for [`multiply`](Tile::multiply).
+    #[inline(always)]
+    unsafe fn rest<const M: usize>(&self, block: usize) {
+        for block in block..self.blocks() {
+            // SAFETY: the caller's promise.
+            unsafe { self.multiply::<1, M>(block, 1) }
+        }
+    }
 }

@@ -201,8 +201,13 @@ pub(super) fn tiles<V: Vector>(rows: usize, most: usize) -> impl Iterator<Item =
 
 /// `rows` rows in tiles of nearly equal size, at most `V::ROWS`.
 pub(super) unsafe fn meet<V: Vector, T: Parts<V>>(rows: usize, tile: &T) {
-    // Several tiles of rows meet a few blocks before the next ones push these out of the caches.
-    let together = if rows > V::ROWS { 2 } else { tile.blocks().max(1) };
+    // Several tiles of rows meet a few blocks before the next ones push these out of the caches, as many as the
+    // smallest, which is the first, may take at a time.
+    let together = match tiles::<V>(rows, V::ROWS).next() {
+        Some((_, first)) if first == rows => tile.blocks().max(1),
+        Some((_, 1..=4)) => 4,
+        _ => 2,
+    };
     for block in (0..tile.blocks()).step_by(together) {
         // SAFETY: blocks and rows of the tile.
         unsafe {

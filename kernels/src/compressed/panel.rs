@@ -240,6 +240,8 @@ impl<A, const WHOLE: bool> Clone for Decoding<A, WHOLE> {
 impl<A, const WHOLE: bool> Copy for Decoding<A, WHOLE> {}
 
 impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for Decoding<A, WHOLE> {
+    const BLOCKS: usize = TOGETHER;
+
     fn blocks(&self) -> usize {
         self.panel.blocks
     }
@@ -273,6 +275,8 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for Decoding<A, WHO
 }
 
 impl<V: Decode, A: Arithmetic<V>> Tile<V> for Panel<A> {
+    const BLOCKS: usize = TOGETHER;
+
     fn blocks(&self) -> usize {
         self.blocks
     }
