@@ -3,6 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use super::avx2;
 use super::tile::Cut;
 use super::vector::{Job, Tile, Vector};
 
@@ -10,8 +11,10 @@ use super::vector::{Job, Tile, Vector};
 #[derive(Clone, Copy)]
 pub(super) struct Avx512<const VNNI: bool>(pub __m512);
 
+/// With what AVX2's kernels need, which have some of the formats.
 pub(super) fn detected() -> bool {
-    is_x86_feature_detected!("avx512f")
+    avx2::detected()
+        && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")

@@ -17,7 +17,7 @@ pub enum Isa {
     /// And with AVX-VNNI.
     #[cfg(target_arch = "x86_64")]
     AvxVnni,
-    /// x86-64 with AVX-512 F, BW, DQ and VL.
+    /// x86-64 with AVX2, FMA, F16C and AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// And with AVX-512 VNNI.
