@@ -19,6 +19,8 @@ pub mod sentence_transformers;
 mod progress;
 mod vocabulary;
 
+mod options;
+
 mod llm;
 mod response;
 
@@ -27,7 +29,8 @@ mod error;
 pub use error::{Error, Result};
 pub use files::Files;
 pub use form::Form;
-pub use llm::{Ask, Llm, LlmOptions, Vectors, served_name};
+pub use llm::{Llm, served_name};
+pub use options::{Ask, LlmOptions, Vectors};
 pub use progress::{Progress, Transferred};
 pub use response::{Blocking, Call, End, Response, Whole};
 pub use text::{self, Message, Part};

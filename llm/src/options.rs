@@ -1,0 +1,116 @@
+//! How a model is opened, and how answers are to be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use xla_session::batching::{Gap, Speculate};
+use xla_session::cache::Cache;
+use xla_session::sample::SamplerOptions;
+use xla_session::{EngineOptions, Pooling, SessionOptions};
+
+use crate::sentence_transformers::Said;
+use crate::{Form, Progress};
+
+/// How a model is opened.
+#[derive(Clone)]
+pub struct LlmOptions {
+    /// What it is called, as by who asks a server for it; `None` is its id, or the end of its path.
+    pub name: Option<String>,
+    /// The device, the precision of weights, and where compiled graphs are kept: in the user's cache folder, where nothing
+    /// else is said.
+    pub session: SessionOptions,
+    /// The memory for keys and values, and the longest context; without a size of it,
+    /// [the usual room](EngineOptions::with_usual_room).
+    pub engine: EngineOptions,
+    /// Most requests that run at once; the others wait.
+    pub parallel: usize,
+    /// How long streams may wait for prompts beside them.
+    pub gap: Gap,
+    /// Whether tokens are guessed and verified. Answers are the same.
+    pub speculate: Speculate,
+    /// Hears of a model that is fetched.
+    pub progress: Arc<dyn Progress>,
+}
+
+impl Default for LlmOptions {
+    fn default() -> Self {
+        let cache_dir = Cache::default_folder();
+        Self {
+            name: None,
+            session: SessionOptions { cache_dir, ..SessionOptions::default() },
+            engine: EngineOptions::default(),
+            parallel: 16,
+            gap: Gap::default(),
+            speculate: Speculate::Auto,
+            progress: Arc::new(()),
+        }
+    }
+}
+
+impl fmt::Debug for LlmOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LlmOptions")
+            .field("name", &self.name)
+            .field("session", &self.session)
+            .field("engine", &self.engine)
+            .field("parallel", &self.parallel)
+            .field("gap", &self.gap)
+            .field("speculate", &self.speculate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How an answer is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Ask {
+    /// Most tokens of it; `None` is what there is room for.
+    pub max_tokens: Option<usize>,
+    /// How tokens are drawn, as [the model's makers recommend](crate::Llm::recommended) or otherwise; `None` takes the likeliest.
+    pub sampling: Option<SamplerOptions>,
+    /// Texts that end it, and are no part of it.
+    pub stop: Vec<String>,
+    /// Whether it goes on past the model's end of text.
+    pub ignore_eos: bool,
+    /// Whether each of [its tokens](crate::Response::tokens) comes with how likely it was, and with how many of the most likely
+    /// ones.
+    pub likelihood: Option<usize>,
+    /// Whether a chat's answer goes on with the words of the last message, which is the assistant's.
+    pub continue_final_message: bool,
+    /// What the model may call, as JSON schemas (`{"type": "function", "function": {"name", "description",
+    /// "parameters"}}`).
+    pub tools: Vec<serde_json::Value>,
+    /// What else the chat template takes: `enable_thinking`.
+    pub variables: BTreeMap<String, serde_json::Value>,
+    /// What it is kept to: JSON of a schema, or other text of a form. Thoughts go before it.
+    pub form: Option<Form>,
+    /// Higher goes first.
+    pub priority: i32,
+}
+
+/// How a model makes a vector of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vectors {
+    /// Which hidden states it is made of.
+    pub pooling: Pooling,
+    /// Whether its length is 1.
+    pub normalized: bool,
+}
+
+impl Default for Vectors {
+    /// Of the last token, of length 1.
+    fn default() -> Self {
+        Self { pooling: Pooling::Last, normalized: true }
+    }
+}
+
+impl From<&Said> for Vectors {
+    /// What is not said is as by default.
+    fn from(said: &Said) -> Self {
+        let Self { pooling, normalized } = Self::default();
+        Self {
+            pooling: said.pooling.unwrap_or(pooling),
+            normalized: said.normalized.unwrap_or(normalized),
+        }
+    }
+}
