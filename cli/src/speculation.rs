@@ -72,6 +72,11 @@ pub struct SpeculationArgs {
 }
 
 impl SpeculationArgs {
+    /// Whether flags ask for drafts of a kind.
+    pub fn is_asked_for(&self) -> bool {
+        self.draft_model.is_some() || matches!(self.speculate, Drafts::Fixed(_))
+    }
+
     /// What drafts for `session`; `None` is nothing.
     ///
     /// # Errors
@@ -88,7 +93,7 @@ impl SpeculationArgs {
             return Ok(None);
         }
         if !capabilities.verifies_drafts {
-            if self.draft_model.is_some() || self.speculate != Drafts::Auto {
+            if self.is_asked_for() {
                 let (engine, device) = (capabilities.engine, &capabilities.device);
                 progress.say(&format!(
                     "no drafts: {engine} on {device} cannot take those back that are wrong"

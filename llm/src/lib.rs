@@ -28,10 +28,10 @@ mod error;
 
 pub use error::{Error, Result};
 pub use files::Files;
-pub use form::Form;
+pub use form::{Form, FormError};
 pub use llm::{Llm, served_name};
 pub use options::{Ask, LlmOptions, Vectors};
 pub use progress::{Progress, Transferred};
 pub use response::{Blocking, Call, End, Response, Whole};
 pub use text::{self, Message, Part};
-pub use xla_session::{self, Precision};
+pub use xla_session::{self, FinishReason, Precision};

@@ -21,7 +21,8 @@ use crate::{Ask, Error, Files, LlmOptions, Result, Vectors};
 ///
 /// Cloning gives another handle, and answers that come hold one; with the last one the thread ends, for which dropping it
 /// waits: for the step that runs, mostly milliseconds. Opening a model blocks its thread, for minutes where one is fetched;
-/// asking tokenizes there, which takes microseconds, and makes a form, which takes milliseconds.
+/// asking tokenizes there, which takes microseconds, and makes a form: milliseconds, more for large schemas and for a model's
+/// first, for which its vocabulary is read.
 #[derive(Clone)]
 pub struct Llm(Arc<Inner>);
 
@@ -176,7 +177,11 @@ impl Llm {
             return Err(Error::Unsupported(message.into()));
         }
         let form = form.map(|form| self.start(form)).transpose()?;
-        let (constraint, unkept) = form.map(|start| start.constraint()).unzip();
+        let kept = form.map(|start| {
+            let (constraint, failure) = start.constraint();
+            (constraint, (start.name(), failure))
+        });
+        let (constraint, unkept) = kept.unzip();
         let (heard, response) = Heard::new(self, stream, reply, unkept);
         let request = Request {
             prompt,
@@ -229,8 +234,8 @@ impl Llm {
         Ok((worker.submit(Request { prompt, pooling, ..Request::default() }), of))
     }
 
-    /// Where an answer in `form` begins, for requests to the [worker](Self::worker): made in milliseconds, of large schemas
-    /// in more.
+    /// Where an answer in `form` begins, for requests to the [worker](Self::worker): made in milliseconds, large ones and
+    /// the first of a model in more.
     ///
     /// # Errors
     ///

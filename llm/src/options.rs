@@ -82,7 +82,9 @@ pub struct Ask {
     pub tools: Vec<serde_json::Value>,
     /// What else the chat template takes: `enable_thinking`.
     pub variables: BTreeMap<String, serde_json::Value>,
-    /// What it is kept to: JSON of a schema, or other text of a form. Thoughts go before it.
+    /// What it is kept to: JSON of a schema, or other text of a form, which the model is not told. It stands behind thoughts
+    /// that the prompt has begun, and those of gpt-oss; a model that may think or not is asked for the form alone. With
+    /// `max_tokens` it may be the beginning of one.
     pub form: Option<Form>,
     /// Higher goes first.
     pub priority: i32,

@@ -303,8 +303,8 @@ pub(crate) struct Heard {
     /// What tells parts apart; without it all is content.
     reply: Option<Reply>,
     failure: Option<text::Error>,
-    /// Why a form could not be kept to, if there is one.
-    unkept: Option<Arc<OnceLock<String>>>,
+    /// What a form is called, if there is one, and why it could not be kept to.
+    unkept: Option<(&'static str, Arc<OnceLock<String>>)>,
     events: UnboundedSender<Result<Event>>,
 }
 
@@ -314,7 +314,7 @@ impl Heard {
         llm: &Llm,
         stream: TextStream,
         reply: Option<Reply>,
-        unkept: Option<Arc<OnceLock<String>>>,
+        unkept: Option<(&'static str, Arc<OnceLock<String>>)>,
     ) -> (Self, Response) {
         let (sender, events) = mpsc::unbounded_channel();
         let heard = Self { stream: Some(stream), reply, failure: None, unkept, events: sender };
@@ -366,9 +366,11 @@ impl Listener for Heard {
 
     fn ended(&mut self, _: usize, ended: Ended) -> ControlFlow<()> {
         let Some(stream) = self.stream.take() else { return ControlFlow::Break(()) };
-        if let Some(why) = self.unkept.as_ref().and_then(|it| it.get()) {
+        if let Some((name, why)) =
+            self.unkept.as_ref().and_then(|(name, it)| Some((*name, it.get()?)))
+        {
             let message = format!("could not be kept to: {why}");
-            let error = FormError { name: "the form", message, internal: true };
+            let error = FormError { name, message, internal: true };
             return self.send(Err(error.into()));
         }
         let stop = stream.stopped_by().map(str::to_owned);

@@ -27,6 +27,7 @@ use crate::fields::Fields;
 use crate::limits::{self, Limiter};
 use crate::outcome::Line;
 use crate::responses::Store;
+use crate::trace::Lasting;
 use crate::{
     Certificate, Error, Hosts, Keys, Limits, Model, Problem, body, chat, completions, embeddings,
     messages, metrics, models, openapi, page, responses, tokens, trace,
@@ -391,7 +392,7 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     if path == page::MARKDOWN && response.status().is_success() {
         line.omit();
     }
-    body::holding(response, (span, line))
+    body::holding(response, (Lasting(span), line))
 }
 
 /// `problem`, as clients of `path` read it.

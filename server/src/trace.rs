@@ -37,6 +37,16 @@ pub(crate) fn request(id: &str, method: &Method, path: &str, route: Option<&str>
     )
 }
 
+/// The span of a request for as long as it takes: by itself it would end, for collectors, with what was last done in it,
+/// which is the head of the answer.
+pub(crate) struct Lasting(pub Span);
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        self.0.in_scope(|| ());
+    }
+}
+
 /// The request at hand has `model` do `operation`.
 pub(crate) fn works(operation: &str, model: &str) {
     let span = Span::current();

@@ -24,7 +24,8 @@ pub struct GenerateOptions {
     pub eos: Vec<u32>,
     /// How to choose a token; `None` takes the most likely one (greedy).
     pub sampler: Option<Sampler>,
-    /// What keeps the text to a form. Nothing is drafted then.
+    /// What keeps the text to a form, of which it is at the beginning: another text needs another one. Nothing is drafted
+    /// then.
     pub constraint: Option<Box<dyn Constraint>>,
     /// Drafts of the next tokens, several of which one step verifies: the same tokens in less time. Used
     /// where the session [verifies drafts](crate::Capabilities::verifies_drafts).
@@ -110,7 +111,7 @@ pub struct Generation {
 /// Generates from `prompt`, calling `on_token` with each token as soon as it is known.
 ///
 /// The session's context afterwards holds the prompt and every returned token but the last one, at the model's
-/// [end](FinishReason::Eos) that too, and a part of the prompt where that was interrupted or a piece of it failed:
+/// [end](FinishReason::Eos) and where a constraint allows no token that too, and a part of the prompt where that was interrupted or a piece of it failed:
 /// [`position`](InferenceSession::position) says how much. The callback may end the generation, and the token it was
 /// given stays part of the output.
 ///
@@ -132,16 +133,22 @@ pub fn generate(
     let before = [&options.preceding, prompt].concat();
     let (greedy, mut logits) = (sampler.is_none() && constraint.is_none(), Vec::new());
     let mut answer = Answer::new(before, *max_tokens, eos, constraint, &mut on_token);
-    // Appends tokens, and chooses the one that follows them; none, where none may.
-    let mut choose = |session: &mut dyn InferenceSession, new: &[u32], answer: &mut Answer| {
+    // Appends tokens, and chooses the one that follows them; none, where none may. What others are forced to follow waits in
+    // `later`, to run with them.
+    let mut later = Vec::new();
+    let mut choose = |session: &mut dyn InferenceSession,
+                      new: &[u32],
+                      later: &mut Vec<u32>,
+                      answer: &mut Answer| {
         if greedy {
             return Ok(Some(session.prefill(new)?.token));
         }
+        later.extend(new);
         if let Some(token) = answer.forced() {
-            session.prefill(new)?;
             return Ok(Some(token));
         }
-        session.logits(new, &mut logits)?;
+        session.logits(later, &mut logits)?;
+        later.clear();
         session.capabilities().suppress(&mut logits);
         if answer.restrict(&mut logits).is_break() {
             return Ok(None);
@@ -152,6 +159,8 @@ pub fn generate(
         Ok::<_, Error>(Some(token.unwrap_or_else(|| argmax(&logits))))
     };
 
+    // Once the prompt is.
+    let held = session.position() + prompt.len();
     let mut timings = Timings { prefill_tokens: prompt.len(), ..Timings::default() };
     let start = Instant::now();
     let mut rest = prompt;
@@ -160,12 +169,12 @@ pub fn generate(
         // would be a step more.
         let aligned = !session.capabilities().verifies_drafts;
         let piece = if aligned { PIECE - session.position() % PIECE } else { PIECE };
-        let (now, later) = rest.split_at(piece.min(rest.len()));
-        if later.is_empty() {
-            break choose(session, now, &mut answer)?;
+        let (now, behind) = rest.split_at(piece.min(rest.len()));
+        if behind.is_empty() {
+            break choose(session, now, &mut later, &mut answer)?;
         }
         session.prefill(now)?;
-        rest = later;
+        rest = behind;
         if options.interrupted.as_mut().is_some_and(|interrupted| interrupted()) {
             timings.prefill = start.elapsed();
             let (tokens, drafts) = (Vec::new(), DraftCounts::default());
@@ -179,7 +188,7 @@ pub fn generate(
     if answer.push(token).is_continue()
         && let Some(mut token) = token
     {
-        let most = answer.room().min(session.capabilities().context - session.position());
+        let most = answer.room().min(session.capabilities().context - held);
         if let Some(speculation) = speculation {
             let sampler = sampler.as_mut();
             drafts = speculation.decode(session, sampler, token, most, &mut answer)?;
@@ -187,13 +196,16 @@ pub fn generate(
             session.decode_greedy(token, most, &mut |step| answer.step(Some(step.token)))?;
         } else {
             for _ in 0..most {
-                let next = choose(session, &[token], &mut answer)?;
+                let next = choose(session, &[token], &mut later, &mut answer)?;
                 if answer.step(next).is_break() {
                     break;
                 }
                 token = next.unwrap_or(token);
             }
         }
+    }
+    if !later.is_empty() {
+        session.prefill(&later)?;
     }
     (timings.decode_tokens, timings.decode) = (answer.decode_tokens, answer.decode);
     // Nothing ended it but that there was no room for more.
@@ -395,9 +407,12 @@ mod tests {
                 constraint: constraint(),
                 ..GenerateOptions::default()
             };
-            let generation =
-                generate(&mut Counter::new(100), &[prompt], &mut options, go_on).unwrap();
+            let mut session = Counter::new(100);
+            let generation = generate(&mut session, &[prompt], &mut options, go_on).unwrap();
             assert_eq!(generation.tokens, expected);
+            // What was forced, too, but the last.
+            let last = expected.len() - 1;
+            assert_eq!(session.tokens, [&[prompt], &expected[..last]].concat());
             let ended = if prompt == 5 { FinishReason::Stop } else { FinishReason::Length };
             assert_eq!(generation.finish_reason, ended);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use iree_llm::form::Forms;
+use iree_llm::Form;
 use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
 use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
@@ -19,7 +19,7 @@ use xla_session::{Batcher, GenerateOptions};
 use crate::answer::{self, Reading};
 use crate::bench::memory;
 use crate::engine::EngineArgs;
-use crate::form::{self, FormArgs, Kept};
+use crate::form::{FormArgs, Keeper, Kept};
 use crate::interrupt;
 use crate::lines::{Lines, read_text};
 use crate::model_source::{Model, ModelArgs};
@@ -135,7 +135,7 @@ Examples:
   git diff | iree-llm generate -m ./model --system 'Review this change.'
   iree-llm generate -m ./model --prompt-tokens 5,17,23 --json | jq .tokens
   iree-llm generate -m ./model --prompts questions.jsonl --output answers.jsonl
-  iree-llm generate -p 'Name a king.' --json-schema '{\"properties\": {\"name\": {\"type\": \"string\"}}}'
+  iree-llm generate -p 'Name a king.' --json-schema person.json
   iree-llm generate -m ./Qwen2.5-7B --draft-model ./Qwen2.5-1.5B --raw -p 'Rust is'
   echo '{\"id\": 7, \"prompt\": \"One day\"}' | iree-llm generate --prompts -
 
@@ -177,20 +177,27 @@ impl Args {
         };
         let prompt = self.prompt(input, tokenizer.as_ref(), &model)?;
 
-        let eos = if self.ignore_eos { Vec::new() } else { config.eos_token_ids.clone() };
-        let (tokens_of, chat) = (tokenizer.as_ref(), prompt.chat.as_ref());
-        let keep =
-            |form| form::keep(form, &Forms::default(), tokens_of, chat, config.vocab_size, &eos);
-        let kept = form.map(keep).transpose()?;
+        let keeper = self.keeper(form, tokenizer.as_ref(), &config)?;
+        let kept = keeper.map(|it| it.keep(prompt.chat.as_ref())).transpose()?;
         let (constraint, failure) =
             kept.map(|it| (Box::new(it.constraint) as _, it.failure)).unzip();
         let mut opened = self.engine.open(&model, &progress)?;
+        let speculation = match constraint.is_some() {
+            false => self.speculation.speculation(&*opened.session, &self.engine, &progress)?,
+            true => {
+                if self.speculation.is_asked_for() {
+                    progress.say("no drafts: the answer is kept to a form");
+                }
+                None
+            }
+        };
+        let eos = if self.ignore_eos { Vec::new() } else { config.eos_token_ids };
         let mut options = GenerateOptions {
             max_tokens: self.max_tokens,
             eos,
             sampler,
             constraint,
-            speculation: self.speculation.speculation(&*opened.session, &self.engine, &progress)?,
+            speculation,
             ..GenerateOptions::default()
         };
         let mut stdout = io::stdout().lock();
@@ -268,12 +275,13 @@ impl Args {
 
     /// Answers the prompts of a file of JSON lines.
     fn answer_prompts(&self, prompts: &Path, progress: &Arc<Progress>) -> Result<ExitCode> {
+        let form = self.form.form()?;
         let model = self.model.locate_for(self.engine.load_mode(), progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = model.tokenizer()?;
         let template = self.template(&model)?;
         let own = self.sampling.recommended.of(&config);
-        let form = self.form.form()?;
+        let form = self.keeper(form, Some(&tokenizer), &config)?;
         let defaults = Defaults {
             tokenizer: &tokenizer,
             chat: template.is_some(),
@@ -284,8 +292,6 @@ impl Args {
             stop: self.stop.clone(),
             eos: if self.ignore_eos { Vec::new() } else { config.eos_token_ids },
             form,
-            forms: Forms::default(),
-            vocab_size: config.vocab_size,
             sampling: self.sampling.clone(),
             own,
         };
@@ -316,6 +322,18 @@ impl Args {
             Summary { failed: 0, .. } => ExitCode::SUCCESS,
             Summary { .. } => ExitCode::FAILURE,
         })
+    }
+
+    /// What keeps answers to `form`, if there is one.
+    fn keeper<'a>(
+        &self,
+        form: Option<Form>,
+        tokenizer: Option<&'a Tokenizer>,
+        config: &ModelConfig,
+    ) -> Result<Option<Keeper<'a>>> {
+        let (vocab_size, eos) = (config.vocab_size, &config.eos_token_ids);
+        let keeper = |form| Keeper::new(form, tokenizer, vocab_size, eos, self.ignore_eos);
+        form.map(keeper).transpose()
     }
 
     /// What makes a message of a prompt; `None` where it is taken as it is.

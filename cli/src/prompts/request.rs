@@ -3,15 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail, ensure};
-use iree_llm::Form;
-use iree_llm::form::Forms;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::{ChatTemplate, Prompt, RenderOptions, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::Request;
 use xla_session::sample::SamplerOptions;
 
-use crate::form;
+use crate::form::Keeper;
 use crate::lines::Line;
 use crate::readable::Writing;
 use crate::sampling::SamplingArgs;
@@ -53,11 +51,8 @@ pub struct Defaults<'a> {
     pub stop: Vec<String>,
     /// Ids that end one.
     pub eos: Vec<u32>,
-    /// What they are kept to.
-    pub form: Option<Form>,
-    pub forms: Forms,
-    /// Ids that the model knows.
-    pub vocab_size: usize,
+    /// What keeps them to a form, if something does.
+    pub form: Option<Keeper<'a>>,
     /// How tokens are chosen.
     pub sampling: SamplingArgs,
     /// The model's, where these say nothing.
@@ -96,11 +91,7 @@ pub fn read(line: &Line, defaults: &Defaults<'_>) -> (Value, Result<Asked>) {
 impl Fields {
     fn request(self, defaults: &Defaults<'_>) -> Result<Asked> {
         let (prompt, writing, chat) = self.tokens(defaults)?;
-        let Defaults { tokenizer, form, forms, eos, vocab_size, .. } = defaults;
-        let keep = |form: &Form| {
-            form::keep(form.clone(), forms, Some(tokenizer), chat.as_ref(), *vocab_size, eos)
-        };
-        let kept = form.as_ref().map(keep).transpose()?;
+        let kept = defaults.form.as_ref().map(|it| it.keep(chat.as_ref())).transpose()?;
         let (constraint, failure) =
             kept.map(|it| (Box::new(it.constraint) as _, it.failure)).unzip();
         let stops = match self.stop {
@@ -172,8 +163,6 @@ mod tests {
             stop: Vec::new(),
             eos: vec![fixture::EOS],
             form: None,
-            forms: Forms::default(),
-            vocab_size: fixture::vocab_size(),
             sampling: SamplingArgs::default(),
             own: SamplerOptions::default(),
         };

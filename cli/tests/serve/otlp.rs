@@ -123,7 +123,7 @@ fn a_collector_gets_a_span_of_every_request() {
     assert_eq!(of["gen_ai.usage.input_tokens"], usage["prompt_tokens"]);
     assert_eq!(of["gen_ai.usage.output_tokens"], 200);
     assert_eq!(of["gen_ai.usage.cache_read.input_tokens"], 0);
-    // The span lasts until the stream has ended, much longer than until the first token: by a clock that may be set.
+    // The span lasts until the stream has ended, and not until its head, which comes before there are tokens.
     let lasted = (first.end_time_unix_nano - first.start_time_unix_nano) as f64 * 1e-9;
     let time = |name: &str| of[name].as_f64().unwrap();
     let (queue, token) =

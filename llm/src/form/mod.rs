@@ -132,7 +132,7 @@ impl Form {
     }
 }
 
-/// What forms are made of for a tokenizer: the bytes of its tokens. Made when the first one is asked for.
+/// What forms are made of for one model: the bytes of its tokenizer's tokens. Made when the first one is asked for.
 #[derive(Default)]
 pub struct Forms {
     factory: OnceLock<Result<ParserFactory, String>>,
@@ -194,22 +194,29 @@ impl Forms {
             .map_err(|error| error.to_string())
         });
         let factory = factory.as_ref().map_err(|error| {
-            let message =
-                format!("forms of answers need another tokenizer than this model's: {error}");
+            let message = format!("cannot be kept to with this model's tokenizer: {error}");
             FormError { name: form.name, message, internal: false }
         })?;
-        begin(factory, form).map(Start)
+        begin(factory, form).map(|matcher| Start { name: form.name, matcher })
     }
 }
 
 /// Where an answer in a form begins.
 #[derive(Clone)]
-pub struct Start(Matcher);
+pub struct Start {
+    name: &'static str,
+    matcher: Matcher,
+}
 
 impl Start {
+    /// What [the form is called](Form::called).
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// What keeps one answer to it, and where that says why it could not.
     pub fn constraint(&self) -> (Constraint, Arc<OnceLock<String>>) {
-        Constraint::new(&self.0)
+        Constraint::new(&self.matcher)
     }
 }
 

@@ -162,13 +162,20 @@ fn in_words(message: &mut Map<String, Value>) -> std::result::Result<(), String>
 
 fn parse_arguments(message: &mut Map<String, Value>) -> std::result::Result<(), String> {
     let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
-    for arguments in
-        calls.into_iter().flatten().filter_map(|it| it.pointer_mut("/function/arguments"))
-    {
-        if let Some(text) = arguments.as_str()
-            && let Ok(value @ Value::Object(_)) = serde_json::from_str(text)
-        {
-            *arguments = value;
+    for call in calls.into_iter().flatten() {
+        let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {
+            return Err(format!("a call is none of a function: {call}"));
+        };
+        let arguments = function.entry("arguments").or_insert(Value::Null);
+        match arguments {
+            Value::Object(_) => {}
+            Value::Null => *arguments = Map::new().into(),
+            Value::String(text) if text.trim().is_empty() => *arguments = Map::new().into(),
+            Value::String(text) => match serde_json::from_str(text) {
+                Ok(value @ Value::Object(_)) => *arguments = value,
+                _ => return Err(format!("the arguments of a call are no object: {text}")),
+            },
+            other => return Err(format!("the arguments of a call are no object: {other}")),
         }
     }
     Ok(())
@@ -212,6 +219,16 @@ mod tests {
         let image = [json!({"role": "user", "content": [{"type": "image"}]})];
         let error = plain.prompt(&image, &options).unwrap_err().to_string();
         assert!(error.contains("messages[0]: a part is no text"), "{error}");
+        for (arguments, expected) in
+            [(json!(""), true), (Value::Null, true), (json!("{\"x"), false)]
+        {
+            let call =
+                json!({"type": "function", "function": {"name": "f", "arguments": arguments}});
+            let called = [messages[0].clone(), json!({"role": "assistant", "tool_calls": [call]})];
+            let prompt = plain.prompt(&called, &options);
+            let written = prompt.is_ok_and(|it| it.text.contains("\"arguments\": {}"));
+            assert_eq!(written, expected);
+        }
         let going = RenderOptions { continue_final_message: true, ..RenderOptions::default() };
         plain.prompt::<Value>(&[], &going).unwrap_err();
     }

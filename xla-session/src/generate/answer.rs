@@ -122,7 +122,8 @@ impl<'a> Answer<'a> {
             return Some(FinishReason::Eos);
         }
         self.tokens.push(token);
-        if (self.on_token)(token).is_break() || self.accept(token).is_break() {
+        let is_over = self.accept(token).is_break();
+        if (self.on_token)(token).is_break() || is_over {
             return Some(FinishReason::Stop);
         }
         (self.room() == 0).then_some(FinishReason::Length)
