@@ -1,7 +1,6 @@
 //! Flags that say what form an answer is to have.
 
 use std::cell::RefCell;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +10,8 @@ use iree_llm::Form;
 use iree_llm::form::{Constraint, Forms, Start, Thinks};
 use serde_json::Value;
 use text::{AnswerStyle, Prompt, Thoughts, Tokenizer};
+
+use crate::lines::read_text;
 
 /// What an answer is kept to: one of these, or nothing.
 #[derive(Debug, Clone, Default, Args)]
@@ -38,8 +39,10 @@ impl FormArgs {
     ///
     /// A file cannot be read, or is no JSON.
     pub fn form(&self) -> Result<Option<Form>> {
-        let read =
-            |path: &Path| fs::read_to_string(path).with_context(|| path.display().to_string());
+        let read = |path: &Path| {
+            ensure!(path != Path::new("-"), "a form is read from a file: stdin is for the prompt");
+            read_text(path)
+        };
         if let Some(schema) = &self.json_schema {
             let inline = schema.trim_start().starts_with('{');
             let text = if inline { schema.clone() } else { read(Path::new(schema))? };
@@ -94,7 +97,7 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     ///
-    /// The form is none that can be kept to, or nothing would end the answer.
+    /// Nothing would end the answer, or there is no tokenizer.
     pub fn new(
         form: Form,
         tokenizer: Option<&'a Tokenizer>,
@@ -105,9 +108,7 @@ impl<'a> Keeper<'a> {
         ensure!(!ignores_eos, "{} and --ignore-eos: forms have an end", form.name());
         let tokenizer = tokenizer.with_context(|| format!("{} needs a tokenizer", form.name()))?;
         let (forms, starts, eos) = (Forms::default(), RefCell::default(), eos.to_vec());
-        let keeper = Self { form, forms, tokenizer, vocab_size, eos, starts };
-        keeper.keep(None)?;
-        Ok(keeper)
+        Ok(Self { form, forms, tokenizer, vocab_size, eos, starts })
     }
 
     /// What keeps an answer to it: to `prompt`, where that is of a chat.

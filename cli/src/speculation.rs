@@ -74,7 +74,8 @@ pub struct SpeculationArgs {
 impl SpeculationArgs {
     /// Whether flags ask for drafts of a kind.
     pub fn is_asked_for(&self) -> bool {
-        self.draft_model.is_some() || matches!(self.speculate, Drafts::Fixed(_))
+        let drafts = self.draft_model.is_some() || matches!(self.speculate, Drafts::Fixed(_));
+        drafts && self.speculate != Drafts::Off
     }
 
     /// What drafts for `session`; `None` is nothing.

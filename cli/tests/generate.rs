@@ -359,6 +359,7 @@ fn an_answer_is_kept_to_the_form_that_flags_say() {
         (&["--json-schema", "{\"type\": \"animal\"}"][..], "--json-schema cannot be kept to"),
         (&["--json-schema", "{\"type\""], "--json-schema"),
         (&["--json-schema", "no/such/file"], "no/such/file"),
+        (&["--grammar", "-"], "read from a file"),
         (&["--regex", "("], "--regex cannot be kept to"),
         (&["--regex", "a", "--ignore-eos"], "forms have an end"),
         (&["--regex", "a", "--json-schema", "{}"], "cannot be used with"),

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use text::{Part, Reply, TextStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use xla_session::FinishReason;
@@ -51,12 +51,13 @@ pub struct Call {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// What it is called with: JSON's text, whole where the answer [did not end within it](End::reason).
+    /// What it is called with: JSON's text, if it [is whole](Self::is_whole).
     pub arguments: String,
 }
 
 impl Whole {
-    /// The message that it is in a conversation that goes on, in the form of transformers.
+    /// The message that it is in a conversation that goes on, in the form of transformers, but for a call that was cut off
+    /// in its arguments.
     pub fn message(&self) -> Value {
         let Self { content, reasoning, calls, .. } = self;
         let mut message = json!({"role": "assistant", "content": content});
@@ -64,8 +65,9 @@ impl Whole {
             message["reasoning_content"] = reasoning.as_str().into();
         }
         let call = |Call { id, name, arguments }: &Call| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+        let calls: Vec<_> = calls.iter().filter(|it| it.is_whole()).map(call).collect();
         if !calls.is_empty() {
-            message["tool_calls"] = calls.iter().map(call).collect();
+            message["tool_calls"] = calls.into();
         }
         message
     }
@@ -75,6 +77,13 @@ impl Call {
     fn new(name: String) -> Self {
         let random = RandomState::new().build_hasher().finish();
         Self { id: format!("{random:016x}")[..9].to_owned(), name, arguments: String::new() }
+    }
+
+    /// Whether its arguments are whole: an answer may end within them, by its length, a text to stop at, or because the model
+    /// goes no further.
+    pub fn is_whole(&self) -> bool {
+        self.arguments.trim().is_empty()
+            || serde_json::from_str::<Map<_, _>>(&self.arguments).is_ok()
     }
 
     /// The message that tells the model what came of it.

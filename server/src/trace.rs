@@ -10,7 +10,7 @@ use tracing::field::Empty;
 use crate::answer::Usage;
 
 /// The span of a request of the id `id` to `path`, which is one of `route` if it is anything here. It is
-/// entered by whoever works on the request, and ends when nobody has it any more.
+/// entered by whoever works on the request; [`Lasting`] ends it.
 pub(crate) fn request(id: &str, method: &Method, path: &str, route: Option<&str>) -> Span {
     let method = method.as_str();
     // Of few names only, as paths are not.

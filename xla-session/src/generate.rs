@@ -145,6 +145,11 @@ pub fn generate(
         }
         later.extend(new);
         if let Some(token) = answer.forced() {
+            // What is long is run as it comes, so that it can be stopped.
+            if later.len() >= PIECE {
+                session.prefill(later)?;
+                later.clear();
+            }
             return Ok(Some(token));
         }
         session.logits(later, &mut logits)?;
@@ -171,6 +176,11 @@ pub fn generate(
         let piece = if aligned { PIECE - session.position() % PIECE } else { PIECE };
         let (now, behind) = rest.split_at(piece.min(rest.len()));
         if behind.is_empty() {
+            // A prompt is run before there is a token, also one that is forced.
+            if let Some(token) = answer.forced() {
+                session.prefill(now)?;
+                break Some(token);
+            }
             break choose(session, now, &mut later, &mut answer)?;
         }
         session.prefill(now)?;
@@ -204,10 +214,12 @@ pub fn generate(
             }
         }
     }
-    if !later.is_empty() {
-        session.prefill(&later)?;
-    }
     (timings.decode_tokens, timings.decode) = (answer.decode_tokens, answer.decode);
+    if !later.is_empty() {
+        let start = Instant::now();
+        session.prefill(&later)?;
+        timings.decode += start.elapsed();
+    }
     // Nothing ended it but that there was no room for more.
     let finish_reason = answer.finish_reason.unwrap_or(FinishReason::Context);
     Ok(Generation { tokens: answer.into_tokens(), finish_reason, timings, drafts })

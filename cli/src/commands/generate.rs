@@ -298,6 +298,9 @@ impl Args {
         // A flag that is out of range is no mistake of every line.
         self.sampling.sampler(&defaults.own)?;
         StopStrings::new(&self.stop).context("--stop")?;
+        if let Some(keeper) = &defaults.form {
+            keeper.keep(None)?;
+        }
         let lines = Lines::open(prompts)?;
         let output = output::open(&self.output, Some(prompts))?;
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);

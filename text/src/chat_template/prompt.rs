@@ -35,7 +35,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// Those of `render`; a message that is no object, or has other content than text.
+    /// Those of `render`; a message that is no object, or has other content than text; arguments of a call that are no object.
     pub fn prompt<M: Serialize>(&self, messages: &[M], options: &RenderOptions) -> Result<Prompt> {
         let failed = |message: &str| Error::ChatTemplate {
             path: self.path.clone(),
@@ -163,8 +163,13 @@ fn in_words(message: &mut Map<String, Value>) -> std::result::Result<(), String>
 fn parse_arguments(message: &mut Map<String, Value>) -> std::result::Result<(), String> {
     let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
     for call in calls.into_iter().flatten() {
-        let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {
-            return Err(format!("a call is none of a function: {call}"));
+        // Some say name and arguments without that it is a function.
+        let function = match call.get("function") {
+            Some(_) => &mut call["function"],
+            None => call,
+        };
+        let Some(function) = function.as_object_mut() else {
+            return Err(format!("a call is no object: {function}"));
         };
         let arguments = function.entry("arguments").or_insert(Value::Null);
         match arguments {
