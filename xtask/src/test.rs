@@ -23,6 +23,12 @@ const WITHOUT_IREE: &str =
 /// any, tokio and dozens that need it would be checked once more.
 const WITHOUT_TESTS: [&str; 3] = ["--lib", "--bins", "--example=calls"];
 
+/// What is documented, one after the other.
+const DOCUMENTED: [[&str; 3]; 2] = [
+    ["documentation of programs", "--bins", "--example=calls"],
+    ["documentation", "--lib", "--example=calls"],
+];
+
 /// How many tests nextest runs at once: one more than there are cores, as some wait for a clock or for
 /// processes of theirs.
 const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
@@ -62,12 +68,12 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.run("clippy", &mut clippy)?;
         steps.step("clippy of features of iree-rt", || features::clippy(cargo, flags.all))?;
         // Of the features that clippy has checked what all depend on.
-        let mut doc = cargo(&["doc", "--workspace", "--exclude=iree-llm", "--no-deps"]);
-        doc.args(WITHOUT_TESTS).args(["--features", OPTIONAL_FEATURES]);
-        steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
-        // In the place of the program that has its name.
-        let mut doc = cargo(&["doc", "--package=iree-llm", "--lib", "--no-deps"]);
-        steps.run("documentation of iree-llm", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+        // Programs first: there is a library in the place of one of its name.
+        for [name, targets @ ..] in DOCUMENTED {
+            let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
+            doc.args(targets).args(["--features", OPTIONAL_FEATURES]);
+            steps.run(name, doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+        }
         let mut doc = cargo(&["doc", "--package=iree-rt", "--no-deps"]);
         let doc = doc.env("RUSTDOCFLAGS", "-D warnings");
         steps.run("documentation of iree-rt's default features", doc)?;
