@@ -64,7 +64,10 @@ impl Whole {
         if !reasoning.is_empty() {
             message["reasoning_content"] = reasoning.as_str().into();
         }
-        let call = |Call { id, name, arguments }: &Call| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+        let call = |Call { id, name, arguments }: &Call| {
+            let function = json!({"name": name, "arguments": arguments});
+            json!({"id": id, "type": "function", "function": function})
+        };
         let calls: Vec<_> = calls.iter().filter(|it| it.is_whole()).map(call).collect();
         if !calls.is_empty() {
             message["tool_calls"] = calls.into();
@@ -191,7 +194,7 @@ impl Response {
         gathered.whole(self.end)
     }
 
-    /// Notes what has come; `None` where there is nothing to take yet.
+    /// Notes what has come, and returns why nothing follows, if it is that.
     fn came(&mut self, event: Option<Result<Event>>) -> Option<Error> {
         match event {
             Some(Ok(Event::Token(token, parts))) => {

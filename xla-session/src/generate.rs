@@ -111,9 +111,9 @@ pub struct Generation {
 /// Generates from `prompt`, calling `on_token` with each token as soon as it is known.
 ///
 /// The session's context afterwards holds the prompt and every returned token but the last one, at the model's
-/// [end](FinishReason::Eos) and where a constraint allows no token that too, and a part of the prompt where that was interrupted or a piece of it failed:
-/// [`position`](InferenceSession::position) says how much. The callback may end the generation, and the token it was
-/// given stays part of the output.
+/// [end](FinishReason::Eos) and where a constraint allows no token that too, and a part of the prompt where that was
+/// interrupted or a piece of it failed: [`position`](InferenceSession::position) says how much. The callback may end the
+/// generation, and the token it was given stays part of the output.
 ///
 /// # Errors
 ///

@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn tokens_that_a_model_must_not_generate_are_none_of_an_answer_in_a_form() {
         let (mut constraint, failure) =
-            Constraint::new(&matcher(&TopLevelGrammar::from_regex("[ab]"), &[]));
+            Constraint::new(&matcher(&TopLevelGrammar::from_regex("[ab]")));
         for (suppressed, goes_on) in [("", true), ("bc", true), ("ab", false)] {
             let mut logits = vec![0.0; 257];
             for byte in suppressed.bytes() {

@@ -321,18 +321,15 @@ mod tests {
     }
 
     /// At the beginning of `grammar`.
-    pub fn matcher(grammar: &TopLevelGrammar, marks: &[&str]) -> Matcher {
-        Matcher::new(factory(marks).create_parser(grammar.clone()))
+    pub fn matcher(grammar: &TopLevelGrammar) -> Matcher {
+        Matcher::new(factory().create_parser(grammar.clone()))
     }
 
-    /// With a token for each byte, and `marks` behind them.
-    fn factory(marks: &[&str]) -> ParserFactory {
-        let bytes = (0..=255).map(|byte| vec![byte]);
-        let specials = marks.iter().copied().chain(["<end>"]);
-        let specials = specials.map(|mark| [b"\xff", mark.as_bytes()].concat());
-        let words: Vec<Vec<u8>> = bytes.chain(specials).collect();
-        let count = words.len() as u32;
-        let trie = TokTrie::from(&TokRxInfo::new(count, count - 1), &words);
+    /// With a token for each byte, and one for the end.
+    fn factory() -> ParserFactory {
+        let mut words: Vec<_> = (0..=255).map(|byte| vec![byte]).collect();
+        words.push(b"\xff<end>".to_vec());
+        let trie = TokTrie::from(&TokRxInfo::new(257, 256), &words);
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&environment).unwrap();
         factory.quiet();
@@ -365,7 +362,7 @@ mod tests {
 
     #[test]
     fn forms_however_deep_end_no_program() {
-        let factory = factory(&[]);
+        let factory = factory();
         let start = |grammar| begin(&factory, &Form::new(grammar));
         for grammar in chains(MOST_NESTED) {
             let nested = nested_at_most(&grammar);

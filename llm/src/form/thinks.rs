@@ -1,6 +1,6 @@
 //! Thoughts before an answer, where it has a form.
 
-use text::{Prompt, Reply, Thoughts};
+use text::{Prompt, Thoughts};
 
 use super::grammar::{Special, mark, pattern};
 use super::{Form, PART};
@@ -19,13 +19,9 @@ pub enum Thinks {
 impl Thinks {
     /// Of the answers to `prompt`.
     pub fn of(prompt: &Prompt) -> Self {
-        // What the last message has begun may be thoughts.
-        let (style, begun) = (prompt.style(), prompt.begun());
-        let goes_on = |marks| Reply::new(style, Some(marks)).behind(begun).is_thinking();
         match prompt.thoughts() {
             Some(marks) if prompt.is_thinking() => Self::Already(marks),
-            Some(marks) if begun.is_empty() => Self::Perhaps(marks),
-            Some(marks) if goes_on(marks) => Self::Already(marks),
+            Some(marks) if prompt.begun().is_empty() => Self::Perhaps(marks),
             _ => Self::Never,
         }
     }

@@ -96,9 +96,10 @@ impl Prompt {
         self.thoughts
     }
 
-    /// Whether they have begun already.
+    /// Whether they have begun already: the prompt has opened them, or what an answer goes on with has.
     pub fn is_thinking(&self) -> bool {
-        self.thinking
+        let goes_on = || Reply::new(self.style, self.thoughts).behind(&self.begun).is_thinking();
+        self.thinking || self.thoughts.is_some() && !self.begun.is_empty() && goes_on()
     }
 
     /// What may stand around what is said, if that has not begun already.
@@ -134,8 +135,7 @@ impl Prompt {
     pub fn special_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let of_style = self.style.map(|it| it.special_ids(tokenizer)).unwrap_or_default();
         // Those of thoughts and of the response that have not begun come no more behind what has.
-        let thinks = || Reply::new(self.style, self.thoughts).behind(&self.begun).is_thinking();
-        let thoughts = self.thoughts.filter(|_| self.begun.is_empty() || thinks());
+        let thoughts = self.thoughts.filter(|_| self.begun.is_empty() || self.is_thinking());
         let marks = thoughts.into_iter().chain(self.response_to_come()).flatten();
         let marks = marks.flat_map(|mark| tokenizer.special_tokens_in(mark));
         of_style.into_iter().chain(marks).collect()
