@@ -4,6 +4,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use super::prefetching;
 use super::tile::Cut;
 use super::vector::{Job, Tile, Vector};
 
@@ -180,6 +181,11 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
             let (low, high) = (_mm256_cvtepu8_epi32(bytes), _mm_unpackhi_epi64(bytes, bytes));
             Self(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(high)))
         }
+    }
+
+    #[inline(always)]
+    fn is_helped() -> bool {
+        prefetching::helps()
     }
 
     #[inline(always)]

@@ -3,9 +3,9 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::avx2;
 use super::tile::Cut;
 use super::vector::{Job, Tile, Vector};
+use super::{avx2, prefetching};
 
 /// With the instructions of VNNI or without.
 #[derive(Clone, Copy)]
@@ -163,6 +163,11 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     unsafe fn load_u8(from: *const u8) -> Self {
         // SAFETY: the caller's promise.
         Self(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))) })
+    }
+
+    #[inline(always)]
+    fn is_helped() -> bool {
+        prefetching::helps()
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "aarch64")]
 use crate::neon;
 #[cfg(target_arch = "x86_64")]
-use crate::{amx, avx2, avx512, avx512_bf16};
+use crate::{amx, avx2, avx512, avx512_bf16, prefetching};
 
 /// An instruction set that kernels are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +77,7 @@ impl Isa {
         let mut all = vec![Self::Portable];
         #[cfg(target_arch = "x86_64")]
         {
+            prefetching::find_out();
             all.extend(avx2::detected().then_some(Self::Avx2));
             all.extend(avx2::vnni_detected().then_some(Self::AvxVnni));
             all.extend(avx512::detected().then_some(Self::Avx512));

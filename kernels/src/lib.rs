@@ -90,6 +90,8 @@ mod avx512_quads;
 #[cfg(target_arch = "x86_64")]
 mod many_rows;
 #[cfg(target_arch = "x86_64")]
+mod prefetching;
+#[cfg(target_arch = "x86_64")]
 mod quads;
 
 #[cfg(target_arch = "x86_64")]

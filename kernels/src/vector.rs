@@ -41,11 +41,17 @@ pub(super) trait Vector: Copy {
         // SAFETY: the caller's promise.
         unsafe { Self::from_i32(Self::widen_i8(from)) }
     }
+    /// Whether this CPU is faster with it all the same.
+    #[inline(always)]
+    fn is_helped() -> bool {
+        false
+    }
     unsafe fn prefetch(at: *const u8);
-    /// Prefetches weights of so many `bits` each that `rows` rows meet together, unless these [wait](Vector::WAITING).
+    /// Prefetches weights of so many `bits` each that `rows` rows meet together, unless these [wait](Vector::WAITING) and
+    /// are [not helped](Vector::is_helped).
     #[inline(always)]
     unsafe fn prefetch_weights(at: *const u8, bits: usize, rows: usize) {
-        if !(1..=4).contains(&rows) || bits < Self::WAITING[rows - 1] {
+        if !(1..=4).contains(&rows) || bits < Self::WAITING[rows - 1] || Self::is_helped() {
             // SAFETY: the caller's promise.
             unsafe { Self::prefetch(at) }
         }
