@@ -17,6 +17,8 @@ pub struct Tokenizer {
     tokenizer: Arc<tokenizers::Tokenizer>,
     /// What [`decode`](Self::decode) leaves out.
     special: Arc<HashSet<u32>>,
+    /// Those and others that text is split before.
+    added: Arc<HashSet<u32>>,
     /// What a GGUF file says that every text begins with.
     beginning: Option<u32>,
     path: Arc<Path>,
@@ -90,11 +92,13 @@ impl Tokenizer {
         match catch(load).and_then(|loaded| loaded) {
             Ok(tokenizer) => {
                 let added = tokenizer.get_added_tokens_decoder();
-                let special = added.into_iter().filter(|(_, token)| token.special);
-                let special = Arc::new(special.map(|(id, _)| id).collect());
+                let special = added.iter().filter(|(_, token)| token.special);
+                let special = Arc::new(special.map(|(&id, _)| id).collect());
+                let added = Arc::new(added.into_keys().collect());
                 Ok(Self {
                     tokenizer: Arc::new(tokenizer),
                     special,
+                    added,
                     beginning: None,
                     path: path.into(),
                 })
@@ -172,7 +176,12 @@ impl Tokenizer {
     /// Whether `id` is an added token (BOS, a role's marker): text is split before it, whatever
     /// stands there.
     pub fn is_added(&self, id: u32) -> bool {
-        self.tokenizer.get_added_tokens_decoder().contains_key(&id)
+        self.added.contains(&id)
+    }
+
+    /// The [added](Self::is_added) token that is written `text`.
+    pub(crate) fn added(&self, text: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(text).filter(|&id| self.is_added(id))
     }
 
     /// The special token that is written `text`, which [`decode`](Self::decode) leaves out.
