@@ -10,8 +10,8 @@ static HELPS: AtomicBool = AtomicBool::new(false);
 
 /// Whether tiles prefetch what they [wait](super::vector::Vector::WAITING) for.
 ///
-/// Measured (Emerald Rapids, one thread and two): one row of int4 1.22 and 1.37 times as fast with it, int8 1.17 and 1.2, f32
-/// compressed 1.16, bf16 1.17 and as compressed 1.01; two and four rows the same. For AMD's see the vectors.
+/// Measured (Emerald Rapids): one row of int4 1.2 to 1.4 times as fast with it, of int8, bf16 and f32 1.2, compressed bf16 the
+/// same; docs/measurements.md has more. For AMD's see the vectors.
 #[inline(always)]
 pub(super) fn helps() -> bool {
     HELPS.load(Relaxed)

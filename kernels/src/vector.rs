@@ -41,12 +41,12 @@ pub(super) trait Vector: Copy {
         // SAFETY: the caller's promise.
         unsafe { Self::from_i32(Self::widen_i8(from)) }
     }
-    /// Whether this CPU is faster with it all the same.
+    unsafe fn prefetch(at: *const u8);
+    /// Whether this CPU is faster with our prefetching, also of what [waits](Vector::WAITING).
     #[inline(always)]
     fn is_helped() -> bool {
         false
     }
-    unsafe fn prefetch(at: *const u8);
     /// Prefetches weights of so many `bits` each that `rows` rows meet together, unless these [wait](Vector::WAITING) and
     /// are [not helped](Vector::is_helped).
     #[inline(always)]
