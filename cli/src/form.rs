@@ -61,12 +61,9 @@ impl FormArgs {
 }
 
 /// Keeps answers of a model to a form.
-pub struct Keeper<'a> {
+pub struct Keeper {
     form: Form,
     forms: Forms,
-    tokenizer: &'a Tokenizer,
-    vocab_size: usize,
-    eos: Vec<u32>,
     /// Those that there were, by what prompts make of the form.
     starts: RefCell<Vec<(Around, Start)>>,
 }
@@ -92,7 +89,7 @@ impl Kept {
     }
 }
 
-impl<'a> Keeper<'a> {
+impl Keeper {
     /// One to `form`, for a model of `vocab_size` tokens, of which `eos` end an answer unless they are ignored.
     ///
     /// # Errors
@@ -100,15 +97,15 @@ impl<'a> Keeper<'a> {
     /// Nothing would end the answer, or there is no tokenizer.
     pub fn new(
         form: Form,
-        tokenizer: Option<&'a Tokenizer>,
+        tokenizer: Option<&Tokenizer>,
         vocab_size: usize,
         eos: &[u32],
         ignores_eos: bool,
     ) -> Result<Self> {
         ensure!(!ignores_eos, "{} and --ignore-eos: forms have an end", form.name());
         let tokenizer = tokenizer.with_context(|| format!("{} needs a tokenizer", form.name()))?;
-        let (forms, starts, eos) = (Forms::default(), RefCell::default(), eos.to_vec());
-        Ok(Self { form, forms, tokenizer, vocab_size, eos, starts })
+        let forms = Forms::new(tokenizer.clone(), vocab_size, eos.to_vec());
+        Ok(Self { form, forms, starts: RefCell::default() })
     }
 
     /// What keeps an answer to it: to `prompt`, where that is of a chat.
@@ -122,13 +119,12 @@ impl<'a> Keeper<'a> {
         let at = match starts.iter().position(|(it, _)| *it == around) {
             Some(at) => at,
             None => {
-                let form = self.form.clone();
-                let form = match prompt {
-                    Some(prompt) => form.of_answer(self.tokenizer, prompt),
-                    None => form,
+                let Self { form, forms, .. } = self;
+                let start = match prompt {
+                    Some(prompt) => forms.start_answer(prompt, Some(form.clone()), None)?,
+                    None => Some(forms.start(form)?),
                 };
-                let Self { forms, tokenizer, vocab_size, eos, .. } = self;
-                starts.push((around, forms.start(&form, tokenizer, *vocab_size, eos)?));
+                starts.push((around, start.context("an answer in a form has a beginning")?));
                 starts.len() - 1
             }
         };

@@ -68,6 +68,8 @@ enum Command {
     Serve(Box<commands::serve::Args>),
     /// Make vectors of texts: their embeddings
     Embed(Box<commands::embed::Args>),
+    /// Say how well documents answer a query
+    Rank(Box<commands::rank::Args>),
     /// Measure how fast a model runs here
     Bench(Box<commands::bench::Args>),
     /// Measure how far int8 and int4 are from float32
@@ -145,6 +147,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Check(args) => args.run(),
         Command::Compile(args) => args.run(),
         Command::Embed(args) => args.run(),
+        Command::Rank(args) => args.run(),
         Command::Emit(args) => args.run(),
         Command::Convert(args) => args.run(),
         Command::Quantize(args) => args.run(),

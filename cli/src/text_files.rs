@@ -24,10 +24,11 @@ const TEXT: [&str; 10] = [
     "chat_template.json",
 ];
 
-/// What models of vectors say in the layout of sentence-transformers.
-const VECTORS: [&str; 4] = [
+/// What models of vectors, and those that rank, say in the layout of sentence-transformers.
+const VECTORS: [&str; 5] = [
     sentence_transformers::MODULES,
     sentence_transformers::POOLING,
+    sentence_transformers::LOGIT_SCORE,
     sentence_transformers::PROMPTS,
     sentence_transformers::TRANSFORMER,
 ];

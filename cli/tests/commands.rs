@@ -6,13 +6,14 @@ use support::{fails, json, model, program, succeeds};
 use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
 use xla_session::checkpoint::FileStamp;
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "compile",
     "fetch",
     "man",
     "generate",
     "chat",
     "embed",
+    "rank",
     "check",
     "bench",
     "quality",

@@ -88,6 +88,51 @@ fn json_has_exactly_these_fields() {
 }
 
 #[test]
+fn what_stands_between_two_texts_is_filled_in() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let flags = ["generate", "-m", folder, "-p", "the fox", "-n", "12", "--ignore-eos"];
+    let unmarked = support::fails(1, &[&flags[..], &["--suffix", " ran"]].concat());
+    assert!(unmarked.contains("no marks for filling in"), "{unmarked}");
+
+    support::mark(model.path());
+    let marks = "<|fim_prefix|>the fox<|fim_suffix|> ran<|fim_middle|>";
+    let written = ["generate", "-m", folder, "--raw", "-p", marks, "-n", "12", "--ignore-eos"];
+    let written = json(&[&written[..], &["--json"]].concat());
+    let between = [&flags[..], &["--suffix", " ran"]].concat();
+    let report = json(&[&between[..], &["--json"]].concat());
+    assert_eq!(report["prompt_tokens"], written["prompt_tokens"]);
+    assert_eq!(report["tokens"], written["tokens"]);
+
+    let text = report["text"].as_str().unwrap();
+    let echo = succeeds(&[&between[..], &["--echo"]].concat());
+    assert_eq!(echo, format!("the fox{text} ran\n"));
+    // Files are taken as they are, to their last line's end; either may be stdin.
+    let file = model.path().join("suffix.txt");
+    std::fs::write(&file, " ran").unwrap();
+    let of_file = [&flags[..], &["--json", "--suffix-file", file.to_str().unwrap()]].concat();
+    assert_eq!(json(&of_file)["tokens"], report["tokens"]);
+    let of_stdin = [&flags[..], &["--suffix-file", "-"]].concat();
+    let run = program(&of_stdin).write_stdin(" ran").assert().success();
+    assert_eq!(run.get_output().stdout, format!("{text}\n").as_bytes());
+    let twice = ["generate", "-m", folder, "-p", "-", "--suffix-file", "-"];
+    assert!(support::fails(1, &twice).contains("both be stdin"));
+    let alone =
+        ["generate", "-m", folder, "-n", "3", "--json", "--suffix", "\n", "--prompt-file", "-"];
+    let run = program(&alone).write_stdin("a\n").assert().success();
+    let report: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    let line = "<|fim_prefix|>a\n<|fim_suffix|>\n<|fim_middle|>";
+    let written = json(&["generate", "-m", folder, "--raw", "-p", line, "-n", "3", "--json"]);
+    assert_eq!(report["prompt_tokens"], written["prompt_tokens"]);
+
+    let many = "{\"prompt\": \"the fox\", \"suffix\": \" ran\"}\n";
+    let run = ["generate", "-m", folder, "-n", "12", "--ignore-eos", "--prompts", "-"];
+    let run = program(&run).write_stdin(many).assert().success();
+    let answer: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    assert_eq!(answer["text"], text);
+}
+
+#[test]
 fn stdout_is_the_text_and_stderr_the_rest() {
     let model = model();
     let folder = model.path().to_str().unwrap();

@@ -16,6 +16,9 @@ pub enum Error {
     /// A form that cannot be kept to.
     #[error(transparent)]
     Form(#[from] crate::form::FormError),
+    /// Tools in a form that is not known, or of which the one to call is not there.
+    #[error(transparent)]
+    Tools(#[from] crate::tools::ToolError),
     /// What the model does not do.
     #[error("{0}")]
     Unsupported(String),

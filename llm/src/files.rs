@@ -9,7 +9,7 @@ use text::{ChatTemplate, Tokenizer, Vocabulary};
 use xla_session::Pooling;
 
 use crate::sentence_transformers::Said;
-use crate::{Progress, Result, vocabulary};
+use crate::{Progress, Ranking, Result, vocabulary};
 
 /// Where a model lies: a folder in Hugging Face layout or with a GGUF file, or such a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +129,15 @@ impl Files {
     /// As [`Said::read`].
     pub fn vectors(&self, asked: Option<Pooling>) -> Result<Said> {
         Ok(Said::read(&self.path, asked)?)
+    }
+
+    /// How it ranks documents; `None` where it does not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ranking::read`].
+    pub fn ranking(&self, tokenizer: &Tokenizer) -> Result<Option<Ranking>> {
+        Ok(Ranking::read(&self.path, tokenizer, || Ok(self.chat_template()?))?)
     }
 }
 

@@ -14,7 +14,9 @@ pub mod files;
 pub mod form;
 #[cfg(feature = "hub")]
 pub mod hub;
+pub mod ranking;
 pub mod sentence_transformers;
+pub mod tools;
 
 mod progress;
 mod vocabulary;
@@ -29,9 +31,11 @@ mod error;
 pub use error::{Error, Result};
 pub use files::Files;
 pub use form::{Form, FormError};
-pub use llm::{Llm, served_name};
+pub use llm::{Llm, NO_INFILL, served_name};
 pub use options::{Ask, LlmOptions, Vectors};
 pub use progress::{Progress, Transferred};
+pub use ranking::Ranking;
 pub use response::{Blocking, Call, End, Response, Whole};
-pub use text::{self, Message, Part};
+pub use text::{self, Message, Part, Place};
+pub use tools::{ToolChoice, ToolError, Tools};
 pub use xla_session::{self, FinishReason, Precision};

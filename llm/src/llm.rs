@@ -7,15 +7,22 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use serde::Serialize;
-use text::{ChatTemplate, RenderOptions, Reply, StopStrings, TextStream, Tokenizer};
+use text::{ChatTemplate, Infill, Place, RenderOptions, Reply, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::{Answer, Batcher, BatcherOptions, Ended, Piece, Request, Worker};
 use xla_session::config::ModelConfig;
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::{Engine, Model};
 
-use crate::form::{Form, FormError, Forms, Start};
+use crate::form::{Forms, Start};
+use crate::ranking::Score;
 use crate::response::{Heard, Response};
-use crate::{Ask, Error, Files, LlmOptions, Result, Vectors};
+use crate::{Ask, Error, Files, LlmOptions, Ranking, Result, ToolChoice, Tools, Vectors};
+
+const NO_RANKING: &str = "it is no model that ranks: Qwen3-Reranker is one";
+
+/// Why a model does not fill in.
+pub const NO_INFILL: &str = "the model's tokenizer has no marks for filling in, as those of Qwen2.5-Coder, DeepSeek-Coder, \
+                             CodeGemma, Granite, Seed-Coder and Codestral have";
 
 /// A model that answers, on a thread of its own: many at once, whose prompts are found again where they begin alike.
 ///
@@ -31,8 +38,11 @@ struct Inner {
     config: ModelConfig,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
+    infill: Option<Infill>,
     /// Or why it makes none.
     vectors: Result<Vectors, String>,
+    /// Or why there is none.
+    ranking: Result<Ranking, String>,
     context: usize,
     forms: Forms,
     worker: Worker,
@@ -62,6 +72,7 @@ impl Llm {
         let tokenizer = files.tokenizer()?.ok_or_else(no_tokenizer)?;
         let template = files.chat_template()?;
         let vectors = files.vectors(None).map(|said| Vectors::from(&said));
+        let ranking = files.ranking(&tokenizer);
         let model = Model::open(files.path(), &options.session)?;
         let engine = options.engine.clone().with_usual_room(&model);
         let engine = Engine::new(&model, &engine)?;
@@ -70,11 +81,11 @@ impl Llm {
         (batching.gap, batching.speculate) = (options.gap, options.speculate);
         let batcher = Batcher::new(engine, &batching)?;
         let name = options.name.clone().unwrap_or_else(|| served_name(name));
-        Self::new(&name, batcher, tokenizer, template, vectors)
+        Self::new(&name, batcher, tokenizer, template, vectors, ranking)
     }
 
     /// A model called `name`, of its parts: what runs it, what makes tokens of text, and its chat template; how it makes
-    /// vectors, or why it makes none.
+    /// vectors and ranks, or why it does not.
     ///
     /// # Errors
     ///
@@ -85,22 +96,33 @@ impl Llm {
         tokenizer: Tokenizer,
         template: Option<ChatTemplate>,
         vectors: Result<Vectors>,
+        ranking: Result<Option<Ranking>>,
     ) -> Result<Self> {
         let engine = batcher.engine();
         let pages = engine.statistics();
         let context = engine.context().min(pages.pages * pages.page_tokens);
         let config = engine.model().config().clone();
         let vectors = vectors.map_err(|error| error.to_string());
+        let ranking =
+            ranking.and_then(|it| it.ok_or_else(|| Error::Unsupported(NO_RANKING.into())));
+        let ranking = ranking.and_then(|it| Ok(it.within(config.vocab_size)?));
+        let is_for_chats = !ranking.as_ref().is_ok_and(Ranking::has_template);
+        let template = template.filter(|_| is_for_chats);
+        let ranking = ranking.map_err(|error| error.to_string());
         let worker = Worker::start(batcher, name);
         let worker = worker.map_err(|error| anyhow!(error).context("starting a thread"))?;
         let name = name.to_owned();
-        let forms = Forms::default();
+        let (vocab_size, eos) = (config.vocab_size, config.eos_token_ids.clone());
+        let forms = Forms::new(tokenizer.clone(), vocab_size, eos);
+        let infill = Infill::of(&tokenizer);
         Ok(Self(Arc::new(Inner {
             name,
             config,
             tokenizer,
             template,
+            infill,
             vectors,
+            ranking,
             context,
             forms,
             worker,
@@ -113,32 +135,60 @@ impl Llm {
     /// # Errors
     ///
     /// The model has no chat template, or that refuses the conversation; the prompt is longer than the context; an option
-    /// is out of range; a form that cannot be kept to, or tools beside it.
+    /// is out of range; a form that cannot be kept to, or tools that are in another form.
     pub fn chat<M: Serialize>(&self, messages: &[M], ask: &Ask) -> Result<Response> {
         let Inner { name, tokenizer, template, .. } = &*self.0;
         let no_template = || text::Error::NoChatTemplate { folder: Path::new(name).into() };
         let template = template.as_ref().ok_or_else(no_template)?;
-        let (tools, variables) = (ask.tools.clone(), ask.variables.clone());
-        let continue_final_message = ask.continue_final_message;
-        let add_generation_prompt = !continue_final_message;
-        let options =
-            RenderOptions { add_generation_prompt, continue_final_message, tools, variables };
-        let prompt = template.prompt(messages, &options)?;
-        if !ask.tools.is_empty() && prompt.style().is_none() {
+        let no_tools = ask.tools.is_empty() && ask.tool_choice == ToolChoice::Auto;
+        let mut tools =
+            (!no_tools).then(|| Tools::new(&ask.tools, &ask.tool_choice)).transpose()?;
+        let goes_on = ask.continue_final_message;
+        if goes_on && tools.is_some() {
+            let message =
+                "`continue_final_message` and tools: words are gone on with, and no calls";
+            return Err(Error::Unsupported(message.into()));
+        }
+        let options = RenderOptions {
+            add_generation_prompt: !goes_on,
+            continue_final_message: goes_on,
+            tools: ask.tools.clone(),
+            variables: ask.variables.clone(),
+        };
+        let mut prompt = template.prompt(messages, &options)?;
+        if tools.is_some() && prompt.style().is_none() {
             let message =
                 "the model's chat template writes calls of tools in a way that is not known";
             return Err(Error::Unsupported(message.into()));
         }
+        if let Some(tools) = &mut tools {
+            if ask.one_call {
+                tools.call_one();
+            }
+            prompt = tools.called_in(template, prompt);
+        }
         let tokens = tokenizer.encode_chat(&prompt.text)?;
         let detokenizer = tokenizer.detokenizer(&tokens).showing(prompt.special_ids(tokenizer));
         let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
-        if ask.form.is_some() && !ask.tools.is_empty() {
-            let message =
-                "a form and tools together: an answer in the form could call none of them";
-            return Err(Error::Unsupported(message.into()));
-        }
-        let form = ask.form.clone().map(|form| form.of_answer(tokenizer, &prompt));
-        self.submit(tokens, ask, form.as_ref(), stream, Some(prompt.reply()))
+        let start = self.forms().start_answer(&prompt, ask.form.clone(), tools)?;
+        self.submit(tokens, ask, start, stream, Some(prompt.reply()), &[])
+    }
+
+    /// What stands in `place`, as models of code have been trained to fill it in (Qwen2.5-Coder, DeepSeek-Coder and others).
+    /// What the context has no room for [is left out](Infill::tokens), beside `max_tokens` of the answer, or as many as half of
+    /// it holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`complete`](Self::complete); the model's tokenizer has no marks for that.
+    pub fn fill_in(&self, place: &Place<'_>, ask: &Ask) -> Result<Response> {
+        let infill = self.infill()?;
+        let answer = ask.max_tokens.unwrap_or(usize::MAX);
+        let (prompt, _) = infill.tokens(place, self.context(), answer)?;
+        let stream = self.stream(&prompt, ask)?;
+        // A form says for itself where it ends.
+        let ends = if ask.form.is_none() { infill.ends() } else { &[] };
+        self.submit(prompt, ask, self.start(ask)?, stream, None, ends)
     }
 
     /// What the model goes on with behind `prompt`, word for word; tools, variables and messages to go on with are for chats.
@@ -157,27 +207,38 @@ impl Llm {
     ///
     /// As [`complete`](Self::complete), and where an id is none of the model's, as the first that comes.
     pub fn complete_tokens(&self, prompt: Vec<u32>, ask: &Ask) -> Result<Response> {
-        let detokenizer = self.0.tokenizer.detokenizer(&prompt);
-        let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
-        self.submit(prompt, ask, ask.form.as_ref(), stream, None)
+        let stream = self.stream(&prompt, ask)?;
+        self.submit(prompt, ask, self.start(ask)?, stream, None, &[])
     }
 
+    /// The text of what follows `prompt`.
+    fn stream(&self, prompt: &[u32], ask: &Ask) -> Result<TextStream> {
+        let detokenizer = self.0.tokenizer.detokenizer(prompt);
+        Ok(TextStream::new(detokenizer, StopStrings::new(&ask.stop)?))
+    }
+
+    /// Where a text begins in the form that is asked for.
+    fn start(&self, ask: &Ask) -> Result<Option<Start>> {
+        Ok(ask.form.as_ref().map(|form| self.forms().start(form)).transpose()?)
+    }
+
+    /// Kept to what has its `start`; `ends` end it besides the model's own end of text.
     fn submit(
         &self,
         prompt: Vec<u32>,
         ask: &Ask,
-        form: Option<&Form>,
+        start: Option<Start>,
         stream: TextStream,
         reply: Option<Reply>,
+        ends: &[u32],
     ) -> Result<Response> {
         let Inner { config, worker, .. } = &*self.0;
         let room = self.room(&prompt)?;
-        if ask.ignore_eos && form.is_some() {
-            let message = "`ignore_eos` and a form: forms have an end";
+        if ask.ignore_eos && start.is_some() {
+            let message = "`ignore_eos` and a form, or tools: forms and calls have an end";
             return Err(Error::Unsupported(message.into()));
         }
-        let form = form.map(|form| self.start(form)).transpose()?;
-        let kept = form.map(|start| {
+        let kept = start.map(|start| {
             let (constraint, failure) = start.constraint();
             (constraint, (start.name(), failure))
         });
@@ -186,7 +247,11 @@ impl Llm {
         let request = Request {
             prompt,
             max_tokens: ask.max_tokens.map_or(room, |most| most.min(room)),
-            eos: if ask.ignore_eos { Vec::new() } else { config.eos_token_ids.clone() },
+            eos: if ask.ignore_eos {
+                Vec::new()
+            } else {
+                [config.eos_token_ids.as_slice(), ends].concat()
+            },
             likelihood: ask.likelihood,
             sampler: ask.sampling.clone().map(Sampler::new).transpose()?,
             constraint: constraint.map(|it| Box::new(it) as _),
@@ -234,18 +299,73 @@ impl Llm {
         Ok((worker.submit(Request { prompt, pooling, ..Request::default() }), of))
     }
 
-    /// Where an answer in `form` begins, for requests to the [worker](Self::worker): made in milliseconds, large ones and
-    /// the first of a model in more.
+    /// How well each of `documents` answers `query`, from 0 to 1: what the model's "yes" has beside its "no". `instruction`
+    /// says what they are to be good for; without one it is the model's own.
     ///
     /// # Errors
     ///
-    /// The form is none that can be kept to.
-    pub fn start(&self, form: &Form) -> Result<Start, FormError> {
-        let Inner { config, tokenizer, forms, .. } = &*self.0;
-        forms.start(form, tokenizer, config.vocab_size, &config.eos_token_ids)
+    /// It is no model that ranks; a document and the query are longer than the context, or the model fails.
+    pub async fn rank(
+        &self,
+        instruction: Option<&str>,
+        query: &str,
+        documents: &[impl AsRef<str>],
+    ) -> Result<Vec<f64>> {
+        let mut scores = Vec::with_capacity(documents.len());
+        for (mut answer, score) in self.submit_documents(instruction, query, documents)? {
+            while let Some(piece) = answer.recv().await {
+                piece?;
+            }
+            scores.push(score.probability()?);
+        }
+        Ok(scores)
     }
 
-    /// What is known of forms.
+    /// As [`rank`](Self::rank), for whoever has nothing else to do.
+    ///
+    /// # Errors
+    ///
+    /// As `rank`.
+    ///
+    /// # Panics
+    ///
+    /// Within an asynchronous task of tokio, whose thread it would block.
+    pub fn blocking_rank(
+        &self,
+        instruction: Option<&str>,
+        query: &str,
+        documents: &[impl AsRef<str>],
+    ) -> Result<Vec<f64>> {
+        let asked = self.submit_documents(instruction, query, documents)?;
+        let scores = asked.into_iter().map(|(answer, score)| {
+            answer.into_iter().try_for_each(|piece| piece.map(drop))?;
+            score.probability()
+        });
+        scores.collect()
+    }
+
+    fn submit_documents(
+        &self,
+        instruction: Option<&str>,
+        query: &str,
+        documents: &[impl AsRef<str>],
+    ) -> Result<Vec<(Answer, Score)>> {
+        let ranking = self.ranking().map_err(|why| Error::Unsupported(why.to_owned()))?;
+        let mut prompts = Vec::with_capacity(documents.len());
+        for document in documents {
+            let prompt = ranking.prompt(instruction, query, document.as_ref())?;
+            self.room(&prompt)?;
+            prompts.push(prompt);
+        }
+        let asked = prompts.into_iter().map(|prompt| {
+            let (request, score) = ranking.request(prompt);
+            (self.0.worker.submit(request), score)
+        });
+        Ok(asked.collect())
+    }
+
+    /// What keeps answers to a form: of requests to the [worker](Self::worker). Made in milliseconds, large ones and the first of
+    /// a model in more.
     pub fn forms(&self) -> &Forms {
         &self.0.forms
     }
@@ -283,6 +403,15 @@ impl Llm {
         self.0.template.as_ref()
     }
 
+    /// How it is asked to fill in.
+    ///
+    /// # Errors
+    ///
+    /// Its tokenizer has no marks for that.
+    pub fn infill(&self) -> Result<&Infill> {
+        self.0.infill.as_ref().ok_or_else(|| Error::Unsupported(NO_INFILL.into()))
+    }
+
     /// Most tokens of a prompt and its answer together: those of the context that there is memory for.
     pub fn context(&self) -> usize {
         self.0.context
@@ -295,6 +424,15 @@ impl Llm {
     /// Why it makes none.
     pub fn vectors(&self) -> Result<Vectors, &str> {
         self.0.vectors.as_ref().copied().map_err(String::as_str)
+    }
+
+    /// How it ranks documents.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not.
+    pub fn ranking(&self) -> Result<&Ranking, &str> {
+        self.0.ranking.as_ref().map_err(String::as_str)
     }
 
     /// How its makers recommend to draw tokens (`generation_config.json`, or keys of a GGUF file), with another seed each

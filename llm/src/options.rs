@@ -10,7 +10,7 @@ use xla_session::sample::SamplerOptions;
 use xla_session::{EngineOptions, Pooling, SessionOptions};
 
 use crate::sentence_transformers::Said;
-use crate::{Form, Progress};
+use crate::{Form, Progress, ToolChoice};
 
 /// How a model is opened.
 #[derive(Clone)]
@@ -78,12 +78,18 @@ pub struct Ask {
     /// Whether a chat's answer goes on with the words of the last message, which is the assistant's.
     pub continue_final_message: bool,
     /// What the model may call, as JSON schemas (`{"type": "function", "function": {"name", "description",
-    /// "parameters"}}`).
+    /// "parameters"}}`). Its calls are kept to [their schemas](crate::Tools), which takes what a form takes, and answers to such
+    /// requests are not guessed ahead.
     pub tools: Vec<serde_json::Value>,
+    /// Whether one of them has to be called.
+    pub tool_choice: ToolChoice,
+    /// Whether it calls one of them at most.
+    pub one_call: bool,
     /// What else the chat template takes: `enable_thinking`.
     pub variables: BTreeMap<String, serde_json::Value>,
     /// What it is kept to: JSON of a schema, or other text of a form, which the model is not told. It stands behind thoughts
-    /// that the prompt has begun, and those of gpt-oss; a model that may think or not is asked for the form alone. With
+    /// that the prompt has begun, and those of gpt-oss; a model that may think or not is asked for the form alone. Beside
+    /// tools an answer is calls or in the form. With
     /// `max_tokens` it may be the beginning of one.
     pub form: Option<Form>,
     /// Higher goes first.

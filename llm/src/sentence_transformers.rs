@@ -18,6 +18,8 @@ use crate::files::is_absent;
 pub const MODULES: &str = "modules.json";
 /// What says how it pools.
 pub const POOLING: &str = "1_Pooling/config.json";
+/// What says how a model that ranks makes a score of logits.
+pub const LOGIT_SCORE: &str = "1_LogitScore/config.json";
 /// What has the prompts.
 pub const PROMPTS: &str = "config_sentence_transformers.json";
 /// What says how texts become tokens.
@@ -57,15 +59,16 @@ pub struct Prompts {
 
 /// A module that hidden states go through.
 #[derive(Deserialize)]
-struct Module {
+pub(crate) struct Module {
     r#type: String,
+    /// Where its own files are.
     #[serde(default)]
-    path: String,
+    pub path: String,
 }
 
 impl Module {
     /// Its class: what lies before the last point depends on the version.
-    fn class(&self) -> &str {
+    pub fn class(&self) -> &str {
         self.r#type.rsplit('.').next().unwrap_or_default()
     }
 }
@@ -215,7 +218,7 @@ pub fn write(model: &Path, folder: &Path) -> Result<()> {
 }
 
 /// What the file `path` says, if it is there.
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match std::fs::read(path) {
         Ok(bytes) => {
             serde_json::from_slice(&bytes).map(Some).with_context(|| path.display().to_string())

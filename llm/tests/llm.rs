@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use iree_llm::xla_session::sample::SamplerOptions;
 use iree_llm::xla_session::{EngineSession, FinishReason, Model, SessionOptions, generate_greedy};
-use iree_llm::{Ask, Error, Files, Form, Llm, LlmOptions, Message, Part};
+use iree_llm::{Ask, Error, Files, Form, Llm, LlmOptions, Message, Part, Place, ToolChoice};
 use serde_json::json;
 
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
@@ -160,6 +160,115 @@ fn a_conversation_is_rendered_and_its_answer_read() {
     assert!(with_tools.end.timings.prompt_tokens > plain.end.timings.prompt_tokens);
 }
 
+/// What Qwen2.5's template tells the model, which calls as that does.
+fn caller() -> (tempfile::TempDir, Llm) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../text/tests/chat_templates");
+    let template = std::fs::read_to_string(format!("{folder}/qwen2.5.jinja")).unwrap();
+    with_template(Some(&template))
+}
+
+#[test]
+fn tools_are_called_as_their_schemas_say() {
+    let (_folder, llm) = caller();
+    let schema = json!({"type": "object", "properties": {"town": {"enum": ["Bern", "Oslo"]}},
+                        "required": ["town"], "additionalProperties": false});
+    let function = |name: &str, parameters: &serde_json::Value| json!({"type": "function", "function": {"name": name, "parameters": parameters}});
+    let once = [Message::new("user", "Is it warm in Oslo?")];
+    let ask = Ask {
+        tools: vec![function("weather", &schema), function("time", &schema)],
+        tool_choice: ToolChoice::Required,
+        one_call: true,
+        ..most(100)
+    };
+    let called = |ask: &Ask| {
+        let answer = llm.chat(&once, ask).unwrap().blocking_whole().unwrap();
+        let [call] = &answer.calls[..] else { panic!("{answer:?}") };
+        let arguments: serde_json::Value = serde_json::from_str(&call.arguments).unwrap();
+        assert!(["Bern", "Oslo"].contains(&arguments["town"].as_str().unwrap()), "{arguments}");
+        call.name.clone()
+    };
+    assert!(["weather", "time"].contains(&&*called(&ask)));
+    for name in ["weather", "time"] {
+        assert_eq!(
+            called(&Ask { tool_choice: ToolChoice::Named(name.into()), ..ask.clone() }),
+            name
+        );
+    }
+
+    // Calls, or JSON of a form.
+    let form = Form::json_schema(json!({"const": {"town": "Rome"}}));
+    let both = Ask { tool_choice: ToolChoice::Auto, form: Some(form), ..ask.clone() };
+    let answer = llm.chat(&once, &both).unwrap().blocking_whole().unwrap();
+    match &answer.calls[..] {
+        [] => assert_eq!(answer.content.trim(), "{\"town\": \"Rome\"}"),
+        [call] => assert!(call.is_whole() && answer.content.trim().is_empty(), "{answer:?}"),
+        _ => panic!("{answer:?}"),
+    }
+
+    let wrong = |ask: Ask| llm.chat(&once, &ask).map(drop).unwrap_err();
+    let tools = [
+        (vec![json!({"name": "f"})], ToolChoice::Auto, "tools[0].type"),
+        (vec![function("f g", &schema)], ToolChoice::Auto, "tools[0].function.name"),
+        (vec![function("f", &schema); 2], ToolChoice::Auto, "has two tools called \"f\""),
+        (vec![function("f", &schema)], ToolChoice::Named("g".into()), "there are: f"),
+        (Vec::new(), ToolChoice::Required, "there are no `tools`"),
+    ];
+    for (tools, tool_choice, message) in tools {
+        let error = wrong(Ask { tools, tool_choice, ..most(5) });
+        assert!(matches!(error, Error::Tools(_)), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
+    let odd = json!({"type": "object", "properties": {"x": {"type": "animal"}}});
+    let mut strict = function("f", &odd);
+    strict["function"]["strict"] = true.into();
+    let error = wrong(Ask { tools: vec![strict], ..most(5) });
+    assert!(matches!(error, Error::Form(_)), "{error}");
+    // Without that any object will do.
+    let loose = Ask { tools: vec![function("f", &odd)], ..ask.clone() };
+    let answer = llm.chat(&once, &Ask { max_tokens: Some(30), ..loose });
+    assert_eq!(answer.unwrap().blocking_whole().unwrap().calls[0].name, "f");
+    wrong(Ask { ignore_eos: true, ..ask.clone() });
+    let begun = [once[0].clone(), Message::new("assistant", "Well")];
+    let goes_on = Ask { continue_final_message: true, ..ask };
+    assert!(llm.chat(&begun, &goes_on).map(drop).is_err());
+}
+
+#[test]
+fn what_stands_between_two_texts_is_filled_in() {
+    let (folder, llm) = with_template(None);
+    let place = Place { prefix: "One day", suffix: " home.", ..Place::default() };
+    let error = llm.fill_in(&place, &most(8)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("no marks for filling in"), "{error}");
+    drop(llm);
+
+    // In place of bytes that no text has.
+    let path = folder.path().join("tokenizer.json");
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let marks = [("ø", "<|fim_prefix|>"), ("ù", "<|fim_suffix|>"), ("ú", "<|fim_middle|>")];
+    for (byte, mark) in marks {
+        let vocab = json["model"]["vocab"].as_object_mut().unwrap();
+        let id = vocab.remove(byte).unwrap();
+        vocab.insert(mark.into(), id.clone());
+        json["added_tokens"].as_array_mut().unwrap().push(json!({
+            "id": id, "content": mark, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true,
+        }));
+    }
+    std::fs::write(&path, json.to_string()).unwrap();
+    let llm = open(folder.path());
+    let filled = llm.fill_in(&place, &most(8)).unwrap().blocking_whole().unwrap();
+    let text = "<|fim_prefix|>One day<|fim_suffix|> home.<|fim_middle|>";
+    let written = llm.complete(text, &most(8)).unwrap().blocking_whole().unwrap();
+    assert_eq!(filled.content, written.content);
+    let end = llm.infill().unwrap().ends()[0];
+    let sampling =
+        Some(SamplerOptions { logit_bias: vec![(end, 100.0)], ..SamplerOptions::default() });
+    let ended = llm.fill_in(&place, &Ask { sampling, ..most(8) }).unwrap();
+    let ended = ended.blocking_whole().unwrap();
+    assert_eq!((&*ended.content, ended.end.reason), ("", FinishReason::Eos));
+}
+
 #[test]
 fn tokens_come_with_how_likely_they_were() {
     // The answer has a handle of the model, too.
@@ -244,10 +353,6 @@ fn an_answer_is_kept_to_its_form() {
     let error = impossible.map(drop).unwrap_err();
     assert!(matches!(error, Error::Form(_)), "{error}");
     assert!(error.to_string().starts_with("the form cannot be kept to"), "{error}");
-    let tool = json!({"type": "function", "function": {"name": "f"}});
-    let both = Ask { tools: vec![tool], ..ask(Form::json_object()) };
-    assert!(llm.chat(&once, &both).map(drop).is_err());
-
     // Thoughts go before it.
     let template =
         "{{ bos_token }}{% for m in messages %}{{ m.content }} {% endfor %}<think>{# </think> #}";

@@ -13,8 +13,8 @@ use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi, reason};
 use crate::sampling::Settings;
 use crate::server::Shared;
-use crate::tools::{Tools, call_id};
-use crate::{Problem, body};
+use crate::tools::call_id;
+use crate::{Problem, body, tools};
 
 /// Most alternatives that may be asked for at each token.
 pub(crate) const MOST_LOGPROBS: usize = 20;
@@ -29,7 +29,7 @@ pub(crate) async fn answer(
     let conversation = Conversation::take(&mut fields)?;
     let mut settings = Settings::take(&mut fields, &model)?;
     let token_ids = settings.resume(&mut fields, &model)?;
-    let tools = Tools::take(&mut fields)?;
+    let tools = tools::take(&mut fields)?;
     let max_tokens = max_tokens(&mut fields)?;
     let logprobs = logprobs(&mut fields)?;
     fields.only("modalities", &json!(["text"]));

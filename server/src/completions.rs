@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use text::Place;
 
 use crate::answer::{Answer, Answers, End, Token};
 use crate::chat::MOST_LOGPROBS;
@@ -37,6 +38,9 @@ enum Given {
     ManyTokens(Vec<Vec<u32>>),
 }
 
+/// Prompts, what stands before their answers, and what ends these.
+type Around = (Vec<Vec<u32>>, Vec<String>, Vec<u32>);
+
 pub(crate) async fn answer(
     State(shared): State<Arc<Shared>>,
     request: Request,
@@ -45,6 +49,8 @@ pub(crate) async fn answer(
     let mut fields = Fields::new(fields);
     let model = shared.model(&mut fields)?;
     let prompts = Prompts::take(&mut fields, "prompt")?;
+    // Some clients always say that there is none.
+    let suffix = fields.take::<String>("suffix")?.filter(|it| !it.is_empty());
     let mut settings = Settings::take(&mut fields, &model)?;
     let token_ids = settings.resume(&mut fields, &model)?;
     let max_tokens = fields.take::<usize>("max_tokens")?.unwrap_or(MAX_TOKENS);
@@ -63,11 +69,20 @@ pub(crate) async fn answer(
         let message = "is of one answer, and of one prompt, which is not repeated";
         return Err(Problem::field("answer_token_ids", message));
     }
+    if suffix.is_some() && echo {
+        let message = "is not supported with `suffix`: what is filled in comes alone";
+        return Err(Problem::field("echo", message).with_code("unsupported_parameter"));
+    }
 
     trace::works("text_completion", model.name());
     shared.check_open()?;
     let (places, arrived) = (model.places(prompts.count() * settings.n)?, Instant::now());
-    let (mut prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
+    let tokens = move |model: &Model| match suffix {
+        Some(suffix) => prompts.around(model, &suffix),
+        None => prompts.tokens(model, echo).map(|(prompts, heads)| (prompts, heads, Vec::new())),
+    };
+    let (mut prompts, heads, ends) = blocking(&model, tokens).await?;
+    settings.end_with(&ends);
     let (settings, form) = settings.with_form(&model, None, None).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
@@ -173,6 +188,34 @@ impl Prompts {
             Given::Tokens(tokens) => of_tokens(vec![tokens]),
             Given::ManyTokens(many) => of_tokens(many),
         }
+    }
+
+    /// The tokens of prompts for what stands between each text and `suffix`, nothing before their answers, and what
+    /// ends these.
+    fn around(self, model: &Model, suffix: &str) -> Result<Around, Problem> {
+        let refused =
+            |message: String| Problem::field("suffix", message).with_code("unsupported_parameter");
+        let infill = model.llm.infill().map_err(|why| refused(why.to_string()))?;
+        let texts = match self.given {
+            Given::Text(text) => vec![text],
+            Given::Texts(texts) => texts,
+            Given::Tokens(_) | Given::ManyTokens(_) => {
+                return Err(refused(
+                    "goes with texts: token ids may have the model's marks".into(),
+                ));
+            }
+        };
+        let prompt = |prefix: &String| {
+            let place = Place { prefix, suffix, ..Place::default() };
+            let tokens = infill.tokens(&place, usize::MAX, 0);
+            let tokens = tokens.map_err(|error| Problem::field(self.field, error.to_string()))?.0;
+            // Before there are many.
+            model.room(&tokens)?;
+            Ok(tokens)
+        };
+        let prompts = texts.iter().map(prompt).collect::<Result<Vec<_>, Problem>>()?;
+        let heads = vec![String::new(); prompts.len()];
+        Ok((prompts, heads, infill.ends().to_vec()))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use iree_llm::tools::Tools;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use text::{ChatTemplate, Prompt, RenderOptions};
@@ -11,7 +12,6 @@ use crate::answer::Answers;
 use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::Shared;
-use crate::tools::Tools;
 use crate::{Model, Problem, trace};
 
 const KWARGS: &str = "chat_template_kwargs";
@@ -61,19 +61,14 @@ impl Asked {
             );
             return Err(Problem::field("tools", message));
         }
-        if let Some(tools) = &mut tools
-            && !template.takes_several_calls()
-        {
-            tools.call_one();
-        }
         if conversation.options.continue_final_message && tools.is_some() {
             let message = "and `tools` together are not supported: give one of them";
             return Err(Problem::field("continue_final_message", message));
         }
         conversation.show(tools.as_ref());
         let (tokens, mut prompt) = rendered(&model, conversation).await?;
-        if let Some(tools) = &tools {
-            prompt = prompt.calling(tools.schemas(), !tools.is_single());
+        if let Some(tools) = &mut tools {
+            prompt = tools.called_in(template, prompt);
         }
         let (settings, form) = settings.with_form(&model, tools, Some(&prompt)).await?;
         let room = model.room(&tokens)?;

@@ -1,7 +1,6 @@
 //! `POST /v1/embeddings`
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -11,20 +10,15 @@ use base64::engine::general_purpose::STANDARD;
 use iree_llm::Vectors;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use text::StopStrings;
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::Span;
 use xla_session::batching;
 use xla_session::pooling::normalize;
 
 use crate::completions::Prompts;
 use crate::fields::Fields;
-use crate::requests::{Asked, Event};
 use crate::server::{Shared, blocking};
+use crate::turns::Turns;
 use crate::{Model, Problem, body, trace};
-
-/// Inputs that run at once; those of one request that are more run in turns of so many.
-const AT_ONCE: usize = 64;
 
 /// How numbers are written.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
@@ -98,26 +92,25 @@ pub(crate) async fn answer(
 
     trace::works("embeddings", model.name());
     shared.check_open()?;
-    let at_once = AT_ONCE.min(model.most_requests);
-    let mut places = Some(model.places(input.count().min(at_once))?);
-    let _turns = model.takes_turns();
+    let turns = Turns::take(&model, input.count())?;
     let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
-    // What is found in its turn only would make all before it for nothing.
-    for input in &inputs {
-        model.room(input)?;
-    }
     let count: usize = inputs.iter().map(Vec::len).sum();
-    let mut vectors = Vec::with_capacity(inputs.len());
-    while vectors.len() < inputs.len() {
-        let rest = &inputs[vectors.len()..];
-        let places = match places.take() {
-            Some(places) => places,
-            // It has been let in: what has run already is not to be for nothing.
-            None => model.wait_for_places(at_once.min(rest.len())).await?,
-        };
-        vectors
-            .extend(embed(&model, &rest[..places.num_permits()], vectors_of, width, places).await?);
-    }
+    let Vectors { pooling, normalized } = vectors_of;
+    let requests = inputs.into_iter().map(|prompt| {
+        let pooling = Some(pooling);
+        batching::Request { prompt, pooling, ..batching::Request::default() }
+    });
+    let ended = turns.run(&model, requests.collect()).await?;
+    let vectors = ended.into_iter().map(|ended| {
+        let stopped = || Problem::internal("the model stopped before there was an embedding");
+        let mut vector = ended.vector.ok_or_else(stopped)?;
+        vector.truncate(width);
+        if normalized {
+            normalize(&mut vector);
+        }
+        Ok(vector)
+    });
+    let vectors = vectors.collect::<Result<Vec<_>, Problem>>()?;
     trace::read(&Span::current(), count);
     // Beside the thread that serves: there may be a million numbers.
     let write = move |model: &Model| {
@@ -134,41 +127,4 @@ pub(crate) async fn answer(
         Ok(body::json(StatusCode::OK, &answer))
     };
     blocking(&model, write).await
-}
-
-/// The vector of each of `inputs`, its first `width` numbers; they run together in as many `places`.
-async fn embed(
-    model: &Model,
-    inputs: &[Vec<u32>],
-    Vectors { pooling, normalized }: Vectors,
-    width: usize,
-    places: OwnedSemaphorePermit,
-) -> Result<Vec<Vec<f32>>, Problem> {
-    let requests = inputs.iter().map(|input| {
-        let (prompt, pooling) = (input.clone(), Some(pooling));
-        let request = batching::Request { prompt, pooling, ..batching::Request::default() };
-        let (stops, failure) = (StopStrings::default(), Arc::default());
-        Asked { request, stops, shown: Vec::new(), failure, timeout: None }
-    });
-    let mut events = model.submit(requests.collect(), places, Instant::now()).await?;
-    let mut vectors = vec![Vec::new(); inputs.len()];
-    let mut left = inputs.len();
-    let stopped = || Problem::internal("the model stopped before there was an embedding");
-    while left > 0 {
-        match events.next().await {
-            Some((index, Event::Ended { ended, .. })) => {
-                let mut vector = ended.vector.ok_or_else(stopped)?;
-                vector.truncate(width);
-                if normalized {
-                    normalize(&mut vector);
-                }
-                vectors[index] = vector;
-                left -= 1;
-            }
-            Some((_, Event::Failed(problem))) => return Err(problem),
-            Some((_, Event::Begun { .. } | Event::Token { .. })) => {}
-            None => return Err(stopped()),
-        }
-    }
-    Ok(vectors)
 }

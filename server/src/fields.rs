@@ -29,7 +29,7 @@ const REFUSED: [(&str, &str); 11] = [
     ("modalities", "models here know text only"),
     ("prediction", "predicted outputs are not supported"),
     ("reasoning_effort", "it is for chats, whose template knows what to make of it"),
-    ("suffix", "filling in is not supported"),
+    ("suffix", "it is for completions of text, which are filled in"),
     ("web_search_options", "nothing is fetched from outside"),
 ];
 
@@ -145,6 +145,7 @@ impl Fields {
             return Err(problem.with_code("unsupported_parameter"));
         }
         self.known.sort_unstable();
+        self.known.dedup();
         let message = format!("is no field of this request; there are: {}", self.known.join(", "));
         Err(Problem::field(name, message).with_code("unknown_parameter"))
     }

@@ -15,11 +15,13 @@ mod requests;
 
 mod metrics;
 mod trace;
+mod turns;
 
 mod body;
 mod error;
 mod fields;
 mod form;
+mod lines;
 mod sampling;
 mod tools;
 
@@ -30,8 +32,10 @@ mod openai;
 mod chat;
 mod completions;
 mod embeddings;
+mod infill;
 mod messages;
 mod models;
+mod rerank;
 mod responses;
 mod tokens;
 

@@ -16,15 +16,18 @@ use governor::{Quota, RateLimiter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::keys::KeyId;
-use crate::{Problem, body, messages};
+use crate::{Problem, body, messages, rerank};
 
 /// What makes a model work. The rest is free: it takes little, and says how things are.
-const WORK: [&str; 5] = [
+const WORK: [&str; 8] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
     messages::PATHS[0],
     "/v1/responses",
+    "/infill",
+    rerank::PATHS[0],
+    rerank::PATHS[1],
 ];
 
 /// Whether a request of this `method` and `path` counts.
@@ -259,8 +262,22 @@ mod tests {
 
     #[test]
     fn what_counts_is_there() {
-        let routes = crate::server::routes().map(|(path, _)| path);
-        assert!(WORK.iter().all(|path| routes.contains(path)));
-        assert!(!counts(&Method::GET, WORK[0]) && !counts(&Method::POST, messages::PATHS[1]));
+        let free = [messages::PATHS[1], "/tokenize", "/detokenize"];
+        let read = [
+            "/v1/responses/{id}",
+            "/v1/models",
+            "/v1/models/{*name}",
+            "/health",
+            "/ready",
+            crate::server::METRICS,
+            "/version",
+            "/openapi.json",
+        ];
+        let mut known = [&WORK[..], &free, &read].concat();
+        let mut routes = crate::server::routes().map(|(path, _)| path).to_vec();
+        known.sort_unstable();
+        routes.sort_unstable();
+        assert_eq!(known, routes);
+        assert!(!counts(&Method::GET, WORK[0]) && !counts(&Method::POST, free[0]));
     }
 }

@@ -50,7 +50,7 @@ mod tests {
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let requests =
             schemas.iter().filter(|(_, it)| !it["properties"]["model"]["$ref"].is_null());
-        assert_eq!(requests.clone().count(), 9);
+        assert_eq!(requests.clone().count(), 11);
         for (name, schema) in requests {
             let properties = schema["properties"].as_object().unwrap();
             for field in HARMLESS {

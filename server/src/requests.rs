@@ -11,6 +11,7 @@ use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood, Listener, Request, Token};
 
 use crate::Problem;
+use crate::lines::Lines;
 use crate::metrics::Numbers;
 
 /// A request.
@@ -19,6 +20,8 @@ pub(crate) struct Asked {
     pub stops: StopStrings,
     /// Special tokens that the text has as they are written.
     pub shown: Vec<u32>,
+    /// Which lines of it there may be, where not all.
+    pub lines: Option<Lines>,
     /// Where its constraint says why it has failed.
     pub failure: Arc<OnceLock<String>>,
     /// How long it may take from its arrival on.
@@ -59,6 +62,7 @@ pub(crate) enum Event {
 struct Part {
     /// Until its end.
     stream: Option<TextStream>,
+    lines: Option<Lines>,
     /// What it begins with.
     begun: Vec<(u32, String)>,
     likely: bool,
@@ -114,12 +118,13 @@ impl Heard {
         let timeout = asked.iter().filter_map(|it| it.timeout).min();
         let deadline = timeout.and_then(|timeout| arrived.checked_add(timeout));
         let (mut requests, mut parts) = (Vec::new(), Vec::new());
-        for Asked { mut request, stops, shown, failure: unkept, .. } in asked {
+        for Asked { mut request, stops, shown, lines, failure: unkept, .. } in asked {
             let detokenizer = tokenizer.detokenizer(&request.prompt).showing(shown);
             let mut stream = TextStream::new(detokenizer, stops);
             let begun = begin(&mut request, &mut stream)?;
             parts.push(Part {
                 stream: Some(stream),
+                lines,
                 begun,
                 likely: request.likelihood.is_some(),
                 prompt_tokens: request.prompt.len() as u64,
@@ -176,7 +181,14 @@ impl Heard {
             ended.reason = FinishReason::Stop;
         }
         let text = part.failure.take().map_or_else(|| stream.finish(), Err);
-        let text = text.map_err(|error| Problem::internal(error.to_string()))?;
+        let mut text = text.map_err(|error| Problem::internal(error.to_string()))?;
+        if let Some(mut lines) = part.lines.take() {
+            text = lines.push(&text).0;
+            if lines.is_over() && stop.is_none() {
+                ended.reason = FinishReason::Length;
+            }
+            text += &lines.finish();
+        }
         self.numbers().ended(&ended, self.arrived.elapsed());
         Ok(Event::Ended { text, ended, stop })
     }
@@ -241,11 +253,16 @@ impl Listener for Heard {
         }
         numbers.tokens += 1;
         drop(numbers);
-        let Part { stream: Some(stream), failure, .. } = &mut self.parts[index] else {
+        let Part { stream: Some(stream), lines, failure, .. } = &mut self.parts[index] else {
             return ControlFlow::Break(());
         };
         match stream.push(token.id) {
-            Ok((text, stopped)) => {
+            Ok((mut text, mut stopped)) => {
+                if let Some(lines) = lines {
+                    let over;
+                    (text, over) = lines.push(&text);
+                    stopped |= over;
+                }
                 let Token { id, likelihood, .. } = token;
                 self.send(index, Event::Token { id, text, likelihood });
                 if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -10,6 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use iree_llm::tools::Tools;
 use serde_json::{Map, Value, json};
 use text::{AnswerStyle, Part, Reply};
 use xla_session::FinishReason;
@@ -22,8 +23,8 @@ use crate::conversation::{Asked, Conversation, join_system, said};
 use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::{Shared, unique_id};
-use crate::tools::{Tools, call_id};
-use crate::{Problem, body};
+use crate::tools::call_id;
+use crate::{Problem, body, tools};
 
 /// Types of tools that clients as Codex offer every model, and that this server does not run or has no form of calls for;
 /// behind some stands a version.
@@ -209,7 +210,7 @@ fn take_tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
     if let Some(parallel) = fields.take::<bool>("parallel_tool_calls")? {
         same.insert("parallel_tool_calls".into(), parallel.into());
     }
-    Tools::take(&mut Fields::new(same))
+    tools::take(&mut Fields::new(same))
 }
 
 /// They come back with the response, which is kept: so they are what OpenAI lets them be.

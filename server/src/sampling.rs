@@ -6,7 +6,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use iree_llm::form::{Form, Start, Thinks};
+use iree_llm::form::{Form, Start};
+use iree_llm::tools::Tools;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value, json};
 use text::{Prompt, StopStrings};
@@ -16,9 +17,9 @@ use xla_session::sample::{Sampler, SamplerOptions};
 use crate::error::TOO_LONG;
 use crate::fields::Fields;
 use crate::form;
+use crate::lines::Lines;
 use crate::requests::Asked;
 use crate::server::blocking;
-use crate::tools::Tools;
 use crate::{Model, Problem, completions};
 
 /// Most answers to one prompt.
@@ -62,6 +63,8 @@ pub(crate) struct Settings {
     form: Option<Form>,
     /// Special tokens that its text has.
     shown: Vec<u32>,
+    /// Which lines it may have, where not all.
+    pub lines: Option<Lines>,
     ignore_eos: bool,
     /// Whether the answer comes in pieces.
     pub stream: bool,
@@ -139,6 +142,7 @@ impl Settings {
             n,
             form: None,
             shown: Vec::new(),
+            lines: None,
             ignore_eos,
             stream,
             include_usage: include_usage(fields, stream)?,
@@ -164,6 +168,13 @@ impl Settings {
             return Err(Problem::field(first.name(), message));
         }
         Ok(())
+    }
+
+    /// Has `tokens` end answers too, if something does but a form, which says for itself where it ends.
+    pub fn end_with(&mut self, tokens: &[u32]) {
+        if !self.ignore_eos && self.form.is_none() {
+            self.eos.extend(tokens);
+        }
     }
 
     /// Goes on with the answer that `fields` hold the beginning of, as it was given elsewhere. Returns whether
@@ -215,36 +226,17 @@ impl Settings {
         }
         let prompt = prompt.cloned();
         blocking(model, move |model| {
-            let llm = &model.llm;
-            let start = |form: &Form| llm.start(form).map_err(form::problem);
-            let text = self.form.take();
-            let called = tools.zip(prompt.as_ref().and_then(|it| Some((it, it.style()?))));
-            let Some((mut tools, (prompt, style))) = called else {
-                let form = match &prompt {
-                    Some(prompt) => text.map(|it| it.of_answer(llm.tokenizer(), prompt)),
-                    None => text,
-                };
-                return Ok((self, form.as_ref().map(start).transpose()?));
+            let (forms, text) = (model.llm.forms(), self.form.take());
+            let start = match &prompt {
+                Some(prompt) => forms.start_answer(prompt, text, tools),
+                None => text.map(|form| forms.start(&form)).transpose(),
             };
-            let before = (Thinks::of(prompt), prompt.response_to_come());
-            tools.loosen_known(llm.forms());
-            let Some(form) = tools.form(model, style, before, text.clone()) else {
-                return Ok((self, None));
-            };
-            if self.ignore_eos {
+            let start = start.map_err(form::problem)?;
+            if start.is_some() && self.ignore_eos {
                 let message = "and `tools` contradict each other: calls have an end";
                 return Err(Problem::field("ignore_eos", message));
             }
-            let mut begun = start(&form).map(Some);
-            // First those that cannot be kept to alone, then all.
-            for _ in 0..2 {
-                if begun.is_ok() || !tools.loosen(llm.forms(), style, |form| start(form).is_ok()) {
-                    break;
-                }
-                let form = tools.form(model, style, before, text.clone());
-                begun = form.as_ref().map(start).transpose();
-            }
-            Ok((self, begun?))
+            Ok((self, start))
         })
         .await
     }
@@ -288,6 +280,7 @@ impl Settings {
                 request,
                 stops: self.stops.clone(),
                 shown: self.shown.clone(),
+                lines: self.lines.clone(),
                 failure: failure.unwrap_or_default(),
                 timeout: self.timeout,
             })

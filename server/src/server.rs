@@ -30,14 +30,14 @@ use crate::responses::Store;
 use crate::trace::Lasting;
 use crate::{
     Certificate, Error, Hosts, Keys, Limits, Model, Problem, body, chat, completions, embeddings,
-    messages, metrics, models, openapi, page, responses, tokens, trace,
+    infill, messages, metrics, models, openapi, page, rerank, responses, tokens, trace,
 };
 
 /// The name of the header that says which request is meant, in answers and in logs.
 const REQUEST_ID: &str = "x-request-id";
 /// What may be asked without a key and by any name: whether we are there.
 const OPEN: [&str; 2] = ["/health", "/ready"];
-const METRICS: &str = "/metrics";
+pub(crate) const METRICS: &str = "/metrics";
 /// Where the responses are that are kept.
 const RESPONSE: &str = "/v1/responses/";
 /// A connection on which nothing has come for so long is asked whether it is still there.
@@ -146,6 +146,13 @@ impl Shared {
         let is_theirs = |name: &String| self.models.len() == 1 && name.starts_with("claude-");
         let name = fields.take::<String>("model")?.filter(|name| !is_theirs(name));
         self.chosen(name)
+    }
+
+    /// As [`model`](Self::model), of a client of llama-server's, which has one and whatever name it is asked for: where
+    /// there is one model only, it is meant, and a name of nothing is none.
+    pub fn model_of_llama(&self, fields: &mut Fields) -> Result<Arc<Model>, Problem> {
+        let name = fields.take::<String>("model")?;
+        self.chosen(name.filter(|name| self.models.len() > 1 && !name.is_empty()))
     }
 
     /// The model called `name`.
@@ -330,7 +337,7 @@ fn tune(stream: &TcpStream) {
 }
 
 /// What is where. [`openapi`] describes it.
-pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 16] {
+pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
     [
         ("/v1/chat/completions", post(chat::answer)),
         ("/v1/completions", post(completions::answer)),
@@ -341,6 +348,9 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 16] {
         ("/v1/responses/{id}", get(responses::one).delete(responses::delete)),
         ("/v1/models", get(models::list)),
         ("/v1/models/{*name}", get(models::one)),
+        (rerank::PATHS[0], post(rerank::answer)),
+        (rerank::PATHS[1], post(rerank::answer)),
+        ("/infill", post(infill::answer)),
         ("/tokenize", post(tokens::tokenize)),
         ("/detokenize", post(tokens::detokenize)),
         ("/health", get(health)),

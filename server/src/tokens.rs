@@ -10,8 +10,7 @@ use serde_json::json;
 use crate::conversation::Conversation;
 use crate::fields::Fields;
 use crate::server::{Shared, blocking};
-use crate::tools::Tools;
-use crate::{Problem, body, completions, conversation};
+use crate::{Problem, body, completions, conversation, tools};
 
 pub(crate) async fn tokenize(
     State(shared): State<Arc<Shared>>,
@@ -33,7 +32,7 @@ pub(crate) async fn tokenize(
         }
         None => {
             let mut said = Conversation::take(&mut fields)?;
-            let tools = Tools::take(&mut fields)?;
+            let tools = tools::take(&mut fields)?;
             said.show(tools.as_ref());
             fields.finish()?;
             conversation::tokens(&model, said).await?

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use iree_llm::Form;
-use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
+use iree_llm::{Form, NO_INFILL};
+use text::{ChatTemplate, Infill, Message, Place, RenderOptions, StopStrings, Tokenizer};
 use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
 use xla_session::sample::SamplerOptions;
@@ -54,8 +54,8 @@ pub struct Args {
     prompt_tokens: Option<Vec<u32>>,
 
     /// File of many prompts, answered together; `-` reads stdin. Each line is a JSON object with
-    /// "prompt" or "messages" (always through the chat template), and if they are to differ from
-    /// the flags "max_tokens", "temperature", "top_p", "top_k", "seed", "stop". The answers are
+    /// "prompt" (with "suffix" to fill in what stands between them) or "messages" (always through the
+    /// chat template), and if they are to differ from the flags "max_tokens", "temperature", "top_p", "top_k", "seed", "stop". The answers are
     /// JSON lines too, in the order in which they are done, with the "id" of the line, or its
     /// number
     #[arg(long, value_name = "FILE", group = "input", conflicts_with_all = ["echo", "draft_model"])]
@@ -85,6 +85,17 @@ pub struct Args {
     /// System message before the prompt; implies --chat
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
+
+    /// Fill in what stands between the prompt and this text, as models of code have been trained to; implies --raw. With
+    /// --echo all three are printed
+    #[arg(long, value_name = "TEXT", group = "behind", allow_hyphen_values = true,
+          conflicts_with_all = ["chat", "system", "prompt_tokens", "prompts"])]
+    suffix: Option<String>,
+
+    /// File with that text; `-` reads stdin
+    #[arg(long, value_name = "FILE", group = "behind",
+          conflicts_with_all = ["chat", "system", "prompt_tokens", "prompts"])]
+    suffix_file: Option<PathBuf>,
 
     /// Most tokens to generate
     #[arg(short = 'n', long, env = "IREE_LLM_MAX_TOKENS", value_name = "N", default_value_t = 256)]
@@ -136,6 +147,7 @@ Examples:
   iree-llm generate -m ./model --prompt-tokens 5,17,23 --json | jq .tokens
   iree-llm generate -m ./model --prompts questions.jsonl --output answers.jsonl
   iree-llm generate -p 'Name a king.' --json-schema person.json
+  iree-llm generate -m ./Qwen2.5-Coder-1.5B -p 'fn add(' --suffix ') -> i32 {' --echo
   iree-llm generate -m ./Qwen2.5-7B --draft-model ./Qwen2.5-1.5B --raw -p 'Rust is'
   echo '{\"id\": 7, \"prompt\": \"One day\"}' | iree-llm generate --prompts -
 
@@ -148,8 +160,10 @@ const QUESTION: &str = "Tell me a story.";
 /// What the model is to go on with.
 struct Prompt {
     tokens: Vec<u32>,
-    /// What to print before the answer.
-    echo: Option<String>,
+    /// What to print before the answer, and behind it.
+    echo: Option<(String, String)>,
+    /// What ends the answer besides the model's end of text.
+    ends: Vec<u32>,
     /// How the answer is written, where that is more than text.
     writing: Writing,
     /// The prompt of a chat.
@@ -167,6 +181,12 @@ impl Args {
         self.sampling.sampler(&SamplerOptions::default())?;
         StopStrings::new(&self.stop).context("--stop")?;
         let form = self.form.form()?;
+        let stdin = Some(Path::new("-"));
+        let is_twice = self.suffix_file.as_deref() == stdin
+            && (self.prompt.as_deref() == Some("-") || self.prompt_file.as_deref() == stdin);
+        ensure!(!is_twice, "the prompt and the text behind it cannot both be stdin");
+        let suffix = self.suffix_file.as_deref().map(read_text).transpose()?;
+        let suffix = suffix.or_else(|| self.suffix.clone());
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
@@ -175,7 +195,10 @@ impl Args {
             Some(_) if self.stop.is_empty() => model.find_tokenizer()?,
             _ => Some(model.tokenizer()?),
         };
-        let prompt = self.prompt(input, tokenizer.as_ref(), &model)?;
+        let prompt = match suffix {
+            Some(suffix) => self.between(&input.unwrap_or_default(), suffix, tokenizer.as_ref())?,
+            None => self.prompt(input, tokenizer.as_ref(), &model)?,
+        };
 
         let keeper = self.keeper(form, tokenizer.as_ref(), &config)?;
         let kept = keeper.map(|it| it.keep(prompt.chat.as_ref())).transpose()?;
@@ -191,7 +214,10 @@ impl Args {
                 None
             }
         };
-        let eos = if self.ignore_eos { Vec::new() } else { config.eos_token_ids };
+        // A form says for itself where it ends.
+        let ends = if constraint.is_none() { prompt.ends } else { Vec::new() };
+        let eos = [config.eos_token_ids, ends].concat();
+        let eos = if self.ignore_eos { Vec::new() } else { eos };
         let mut options = GenerateOptions {
             max_tokens: self.max_tokens,
             eos,
@@ -205,8 +231,8 @@ impl Args {
             stdout.write_all(piece.as_bytes())?;
             stdout.flush()
         };
-        if let Some(echo) = &prompt.echo {
-            show(echo)?;
+        if let Some((before, _)) = &prompt.echo {
+            show(before)?;
         }
         let reading =
             Reading { tokenizer: tokenizer.as_ref(), writing: prompt.writing, stops: &self.stop };
@@ -237,7 +263,8 @@ impl Args {
             };
             show(&(serde_json::to_string(&report)? + "\n"))?;
         } else if tokenizer.is_some() {
-            show("\n")?;
+            let behind = prompt.echo.map(|it| it.1).unwrap_or_default();
+            show(&(behind + "\n"))?;
         } else {
             let ids: Vec<_> = answer.generation.tokens.iter().map(u32::to_string).collect();
             show(&(ids.join(",") + "\n"))?;
@@ -254,7 +281,8 @@ impl Args {
             (Some(text), _) => text.clone(),
             (None, Some(path)) => read_text(path)?,
             (None, None) => {
-                if !stdin_is_data() {
+                let is_read = self.suffix_file.as_deref() == Some(Path::new("-"));
+                if is_read || !stdin_is_data() {
                     return Ok(None);
                 }
                 let text = read_piped(progress)?;
@@ -266,11 +294,34 @@ impl Args {
         };
         let text = match &self.prompt {
             Some(prompt) if prompt != "-" => text,
+            // A place at the beginning of a line is none at the end of the one before.
+            _ if self.is_between() => return Ok(Some(text)),
             // The line's end that editors and `echo` leave is not part of the text.
             _ => text.strip_suffix('\n').map(|it| it.trim_end_matches('\r').into()).unwrap_or(text),
         };
-        ensure!(!text.is_empty(), "the prompt is empty: give at least one character");
+        let is_there = !text.is_empty() || self.is_between();
+        ensure!(is_there, "the prompt is empty: give at least one character");
         Ok(Some(text))
+    }
+
+    /// Whether something stands behind the answer.
+    fn is_between(&self) -> bool {
+        self.suffix.is_some() || self.suffix_file.is_some()
+    }
+
+    /// What asks for what stands between `prefix` and `suffix`.
+    fn between(
+        &self,
+        prefix: &str,
+        suffix: String,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Prompt> {
+        let infill = tokenizer.and_then(Infill::of).context(NO_INFILL)?;
+        let place = Place { prefix, suffix: &suffix, ..Place::default() };
+        let (tokens, _) = infill.tokens(&place, usize::MAX, 0)?;
+        let echo = self.echo.then(|| (prefix.to_owned(), suffix));
+        let (ends, writing) = (infill.ends().to_vec(), Writing::default());
+        Ok(Prompt { tokens, echo, ends, writing, chat: None })
     }
 
     /// Answers the prompts of a file of JSON lines.
@@ -284,13 +335,15 @@ impl Args {
         let form = self.keeper(form, Some(&tokenizer), &config)?;
         let defaults = Defaults {
             tokenizer: &tokenizer,
+            infill: Infill::of(&tokenizer),
+            ignore_eos: self.ignore_eos,
             chat: template.is_some(),
             // A line with messages says for itself that it needs one.
             template: template.map_or_else(|| model.chat_template(), Ok),
             system: self.system.clone(),
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
-            eos: if self.ignore_eos { Vec::new() } else { config.eos_token_ids },
+            eos: config.eos_token_ids,
             form,
             sampling: self.sampling.clone(),
             own,
@@ -328,12 +381,12 @@ impl Args {
     }
 
     /// What keeps answers to `form`, if there is one.
-    fn keeper<'a>(
+    fn keeper(
         &self,
         form: Option<Form>,
-        tokenizer: Option<&'a Tokenizer>,
+        tokenizer: Option<&Tokenizer>,
         config: &ModelConfig,
-    ) -> Result<Option<Keeper<'a>>> {
+    ) -> Result<Option<Keeper>> {
         let (vocab_size, eos) = (config.vocab_size, &config.eos_token_ids);
         let keeper = |form| Keeper::new(form, tokenizer, vocab_size, eos, self.ignore_eos);
         form.map(keeper).transpose()
@@ -358,7 +411,7 @@ impl Args {
     ) -> Result<Prompt> {
         if let Some(tokens) = &self.prompt_tokens {
             let (tokens, writing) = (tokens.clone(), Writing::default());
-            return Ok(Prompt { tokens, echo: None, writing, chat: None });
+            return Ok(Prompt { tokens, echo: None, ends: Vec::new(), writing, chat: None });
         }
         let tokenizer = tokenizer.context("a text prompt needs a tokenizer")?;
         if let Some(template) = self.template(model)? {
@@ -367,16 +420,16 @@ impl Args {
             let messages: Vec<_> = system.chain([Message::new("user", &question)]).collect();
             let chat = template.prompt(&messages, &RenderOptions::prompt())?;
             let tokens = tokenizer.encode_chat(&chat.text)?;
-            let echo = self.echo.then(|| question + "\n\n");
+            let echo = self.echo.then(|| (question + "\n\n", String::new()));
             let writing = Writing::of(&template);
-            return Ok(Prompt { tokens, echo, writing, chat: Some(chat) });
+            return Ok(Prompt { tokens, echo, ends: Vec::new(), writing, chat: Some(chat) });
         }
         // Our own beginning belongs to the story; a caller knows theirs.
         let echo = self.echo || (input.is_none() && !self.json);
         let input = input.unwrap_or_else(|| STORY.to_owned());
         let tokens = tokenizer.encode(&input, true)?;
-        let (echo, writing) = (echo.then_some(input), Writing::default());
-        Ok(Prompt { tokens, echo, writing, chat: None })
+        let echo = echo.then_some((input, String::new()));
+        Ok(Prompt { tokens, echo, ends: Vec::new(), writing: Writing::default(), chat: None })
     }
 }
 

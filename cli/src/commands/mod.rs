@@ -18,6 +18,7 @@ pub mod man;
 pub mod pull;
 pub mod quality;
 pub mod quantize;
+pub mod rank;
 pub mod run;
 pub mod selftest;
 pub mod serve;

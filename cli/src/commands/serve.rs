@@ -191,8 +191,8 @@ Examples:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'
 
-Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages, /v1/models, \
-/tokenize, /detokenize, /health, /ready, /metrics, /version, /openapi.json. docs/server.md says what they take. / \
+Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/responses, /v1/messages, \
+/v1/models, /infill, /tokenize, /detokenize, /health, /ready, /metrics, /version, /openapi.json. docs/server.md says what they take. / \
 is a page to chat in.
 SIGTERM or Ctrl-C: new requests get 503, running ones end, then the program does; the exit code is 0. \
 While models are still opened they end it at once, with 0 or 130.";
@@ -378,7 +378,6 @@ impl Args {
         let name = served_name(&model.name);
         let weights = engine.model().weights() >> 20;
         let memory = engine.kv_bytes() >> 20;
-        let chats = if template.is_some() { "" } else { ", no chat template" };
         let running = usize::from(self.parallel);
         let most = engine.most_sequences().filter(|most| *most < running);
         let running = most.unwrap_or(running);
@@ -393,7 +392,12 @@ impl Args {
             // Chats need none of it.
             progress.say(&format!("no embeddings: {error}"));
         }
-        let llm = Llm::new(&name, batcher, tokenizer, template, vectors)?;
+        let ranking = model.files().ranking(&tokenizer);
+        if let Err(error) = &ranking {
+            progress.say(&format!("no ranking: {error}"));
+        }
+        let llm = Llm::new(&name, batcher, tokenizer, template, vectors, ranking)?;
+        let chats = if llm.template().is_some() { "" } else { ", no chat template" };
         let mut options = ModelOptions::default();
         options.sampling = Some(self.recommended.of(llm.config()));
         options.most_requests = running + self.queue as usize;

@@ -3,9 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, bail, ensure};
+use iree_llm::NO_INFILL;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use text::{ChatTemplate, Prompt, RenderOptions, StopStrings, TextStream, Tokenizer};
+use text::{
+    ChatTemplate, Infill, Place, Prompt, RenderOptions, StopStrings, TextStream, Tokenizer,
+};
 use xla_session::batching::Request;
 use xla_session::sample::SamplerOptions;
 
@@ -19,6 +22,7 @@ use crate::sampling::SamplingArgs;
 #[serde(deny_unknown_fields)]
 struct Fields {
     prompt: Option<String>,
+    suffix: Option<String>,
     messages: Option<Vec<Map<String, Value>>>,
     max_tokens: Option<usize>,
     temperature: Option<f32>,
@@ -39,6 +43,8 @@ enum Stop {
 pub struct Defaults<'a> {
     /// Of the model.
     pub tokenizer: &'a Tokenizer,
+    /// How the model is asked to fill in, if it has marks for that.
+    pub infill: Option<Infill>,
     /// Of the model; an error says why there is none.
     pub template: Result<ChatTemplate>,
     /// Whether a prompt is a user's message.
@@ -51,8 +57,10 @@ pub struct Defaults<'a> {
     pub stop: Vec<String>,
     /// Ids that end one.
     pub eos: Vec<u32>,
+    /// Unless they are ignored.
+    pub ignore_eos: bool,
     /// What keeps them to a form, if something does.
-    pub form: Option<Keeper<'a>>,
+    pub form: Option<Keeper>,
     /// How tokens are chosen.
     pub sampling: SamplingArgs,
     /// The model's, where these say nothing.
@@ -90,7 +98,14 @@ pub fn read(line: &Line, defaults: &Defaults<'_>) -> (Value, Result<Asked>) {
 
 impl Fields {
     fn request(self, defaults: &Defaults<'_>) -> Result<Asked> {
-        let (prompt, writing, chat) = self.tokens(defaults)?;
+        let ((prompt, writing, chat), ends) = match &self.suffix {
+            Some(suffix) => {
+                let (prompt, ends) = self.between(suffix, defaults)?;
+                ((prompt, Writing::default(), None), ends)
+            }
+            None => (self.tokens(defaults)?, Vec::new()),
+        };
+        let eos = [defaults.eos.as_slice(), &ends].concat();
         let kept = defaults.form.as_ref().map(|it| it.keep(chat.as_ref())).transpose()?;
         let (constraint, failure) =
             kept.map(|it| (Box::new(it.constraint) as _, it.failure)).unzip();
@@ -106,12 +121,25 @@ impl Fields {
         let request = Request {
             prompt,
             max_tokens: self.max_tokens.unwrap_or(defaults.max_tokens),
-            eos: defaults.eos.clone(),
+            eos: if defaults.ignore_eos { Vec::new() } else { eos },
             sampler: sampling.sampler(&defaults.own)?,
             constraint,
             ..Request::default()
         };
         Ok(Asked { request, stream, writing, failure })
+    }
+
+    /// The tokens of a prompt for what stands before `suffix`, and those that end it.
+    fn between(&self, suffix: &str, defaults: &Defaults<'_>) -> Result<(Vec<u32>, Vec<u32>)> {
+        let prefix = self.prompt.as_deref().context("\"suffix\" goes with \"prompt\"")?;
+        ensure!(self.messages.is_none(), "\"prompt\" and \"messages\": give one of them");
+        ensure!(defaults.system.is_none(), "\"suffix\" and --system: it is of no conversation");
+        let infill = defaults.infill.as_ref().context(NO_INFILL)?;
+        let place = Place { prefix, suffix, ..Place::default() };
+        let (tokens, _) = infill.tokens(&place, usize::MAX, 0)?;
+        // A form says for itself where it ends.
+        let ends = if defaults.form.is_none() { infill.ends() } else { &[] };
+        Ok((tokens, ends.to_vec()))
     }
 
     /// Those of the prompt, and how what follows them is written.
@@ -156,6 +184,8 @@ mod tests {
         let tokenizer = Tokenizer::require(folder.path()).unwrap();
         let mut defaults = Defaults {
             tokenizer: &tokenizer,
+            infill: Infill::of(&tokenizer),
+            ignore_eos: false,
             template: Ok(ChatTemplate::require(folder.path()).unwrap()),
             chat: false,
             system: None,
@@ -231,6 +261,8 @@ mod tests {
             (r#"{"id":7,"prompt":"a","temperature":-1}"#, "temperature is -1"),
             (r#"{"id":7,"prompt":"a","top_p":0}"#, "top-p is 0"),
             (r#"{"id":7,"prompt":"a","stop":""}"#, "stop"),
+            (r#"{"id":7,"suffix":"a"}"#, "goes with \"prompt\""),
+            (r#"{"id":7,"prompt":"a","suffix":"b"}"#, "no marks for filling in"),
         ];
         for (line, message) in cases {
             let (id, found) = read_all(&[line], |_| ()).pop().unwrap();

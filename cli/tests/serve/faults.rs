@@ -13,7 +13,7 @@ fn what_is_wrong_is_said_in_the_form_of_the_api() {
     let user = json!([{"role": "user", "content": "a"}]);
     let cases = [
         (json!({"prompt": "a", "max_token": 5}), "max_token", "is no field"),
-        (json!({"prompt": "a", "suffix": "b"}), "suffix", "not supported"),
+        (json!({"prompt": "a", "suffix": "b"}), "suffix", "no marks for filling in"),
         (json!({"prompt": "a", "best_of": 2}), "best_of", "not supported"),
         (json!({"max_tokens": 5}), "prompt", "is missing"),
         (json!({"prompt": []}), "prompt", "0 prompts"),

@@ -12,11 +12,13 @@ mod clients;
 mod conversations;
 mod faults;
 mod harmony;
+mod infill;
 mod limits;
 mod openapi;
 #[cfg(feature = "otel")]
 mod otlp;
 mod page;
+mod rerank;
 mod resumed;
 #[cfg(target_os = "linux")]
 mod soak;

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use crate::rerank::named;
 use crate::server::*;
+use crate::support::mark;
 use crate::tools::with_tools;
 
 struct Document(Value);
@@ -149,7 +151,9 @@ fn edges(schema: &Value) -> Vec<(Value, Value)> {
 /// A server whose model knows tools, and what it says of itself.
 fn started() -> (tempfile::TempDir, Server, Document) {
     let folder = with_tools("qwen3");
-    let model = ["-m", folder.path().to_str().unwrap()];
+    mark(folder.path());
+    let path = named(&folder);
+    let model = ["-m", path.to_str().unwrap()];
     let server = Server::of(&model, &["--log", "off", "--context", "384"]);
     let document = Document::of(&server);
     (folder, server, document)
@@ -180,7 +184,7 @@ fn paths_have_the_methods_that_are_described_and_examples_are_answered() {
         }
     }
     let posts = document.posts();
-    assert_eq!(posts.len(), 8);
+    assert_eq!(posts.len(), 11);
     for post in posts {
         for example in &post.examples {
             let value = Value::Object((*example).clone());

@@ -8,7 +8,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::rerank::named;
 use crate::server::*;
+use crate::support::mark;
 use crate::tools::with_tools;
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -44,6 +46,8 @@ const TALK: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
 const RESPONSES: &str = "/v1/responses";
 const EMBEDDINGS: &str = "/v1/embeddings";
+const RERANK: &str = "/v1/rerank";
+const INFILL: &str = "/infill";
 
 fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -139,6 +143,15 @@ fn known() -> Vec<(&'static str, Value)> {
             "stream": true}),
         ),
         (EMBEDDINGS, json!({"input": ["A cat", "Once upon a time, there was a dog."]})),
+        (
+            RERANK,
+            json!({"query": "Who ran?", "documents": ["The dog ran.", "It was cold.", "A cat."]}),
+        ),
+        (
+            INFILL,
+            json!({"input_prefix": "One day", "input_suffix": " home.", "n_predict": 20,
+            "input_extra": [{"filename": "a.txt", "text": "The dog ran."}], "n_indent": 2}),
+        ),
     ]
 }
 
@@ -229,8 +242,8 @@ fn drawn(rng: &mut Rng) -> (&'static str, Value) {
 
 /// `value` without what is another each time.
 fn steady(value: &Value) -> Value {
-    const OTHER: [&str; 7] =
-        ["id", "item_id", "call_id", "created", "created_at", "completed_at", "usage"];
+    const OTHER: [&str; 8] =
+        ["id", "item_id", "call_id", "created", "created_at", "completed_at", "usage", "timings"];
     match value {
         Value::Array(all) => all.iter().map(steady).collect(),
         Value::Object(all) => {
@@ -424,7 +437,10 @@ fn it_is_as_it_was_after_a_long_time_of_everything_at_once() {
     let seed = from_environment("SOAK_SEED").unwrap_or_else(|| fastrand::u64(..));
     println!("SOAK_SEED={seed} SOAK_SECONDS={seconds}");
     let folder = with_tools("qwen2.5");
-    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &FLAGS);
+    // It fills in and ranks, too.
+    mark(folder.path());
+    let path = named(&folder);
+    let server = Server::of(&["-m", path.to_str().unwrap()], &FLAGS);
     let alone = known().into_iter().map(|(path, body)| {
         let said = said(path, &server.post(path, &body));
         (path, body, said)

@@ -6,8 +6,8 @@
 mod constraint;
 mod words;
 
-pub mod grammar;
-pub mod harmony;
+pub(crate) mod grammar;
+pub(crate) mod harmony;
 mod thinks;
 
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use text::{AnswerStyle, Prompt, Tokenizer};
 
+use crate::tools::Tools;
 pub use constraint::Constraint;
 pub use thinks::Thinks;
 use words::factory;
@@ -48,7 +49,7 @@ pub struct FormError {
 }
 
 /// What grammars call the form that is a part of them.
-pub const PART: &str = "@text";
+pub(crate) const PART: &str = "@text";
 
 impl Form {
     /// What a `grammar` of llguidance makes.
@@ -90,7 +91,7 @@ impl Form {
 
     /// What a `grammar` makes, in Lark's language, of which this one is the [`PART`].
     #[must_use]
-    pub fn within(self, grammar: impl Into<String>) -> Self {
+    pub(crate) fn within(self, grammar: impl Into<String>) -> Self {
         let mut whole = TopLevelGrammar::from_lark(grammar.into());
         let mut parts = self.grammar.grammars.iter().cloned();
         let first = parts.next().map(|first| {
@@ -104,7 +105,7 @@ impl Form {
 
     /// This one, as an answer to `prompt` has it: behind thoughts, and in the response, if the model marks those.
     #[must_use]
-    pub fn of_answer(self, tokenizer: &Tokenizer, prompt: &Prompt) -> Self {
+    fn of_answer(self, tokenizer: &Tokenizer, prompt: &Prompt) -> Self {
         let special = |text: &str| tokenizer.special_token(text);
         let thinks = Thinks::of(prompt);
         match prompt.style() {
@@ -116,12 +117,13 @@ impl Form {
     }
 
     /// As llguidance has it.
-    pub fn grammar(&self) -> &TopLevelGrammar {
+    #[cfg(test)]
+    pub(crate) fn grammar(&self) -> &TopLevelGrammar {
         &self.grammar
     }
 
     /// `schema`, its JSON written in one way. A schema may say otherwise.
-    pub fn written(mut schema: Value) -> Value {
+    pub(crate) fn written(mut schema: Value) -> Value {
         if let Value::Object(schema) = &mut schema {
             let form = json!({
                 "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": ",
@@ -132,9 +134,12 @@ impl Form {
     }
 }
 
-/// What forms are made of for one model: the bytes of its tokenizer's tokens. Made when the first one is asked for.
-#[derive(Default)]
+/// The forms that answers of one model are kept to, in its tokens: what these are made of is read when the first one is asked
+/// for.
 pub struct Forms {
+    tokenizer: Tokenizer,
+    vocab_size: usize,
+    eos: Vec<u32>,
     factory: OnceLock<Result<ParserFactory, String>>,
     /// Which schemas can be kept to, by their SHA-256: clients send the same ones with every request.
     verdicts: Mutex<HashMap<[u8; 32], bool>>,
@@ -150,14 +155,20 @@ impl fmt::Debug for Forms {
 const VERDICTS: usize = 4096;
 
 impl Forms {
+    /// Those of a model of `vocab_size` tokens, which are those of `tokenizer`, and of which `eos` end an answer.
+    pub fn new(tokenizer: Tokenizer, vocab_size: usize, eos: Vec<u32>) -> Self {
+        let (factory, verdicts) = (OnceLock::new(), Mutex::default());
+        Self { tokenizer, vocab_size, eos, factory, verdicts }
+    }
+
     /// Whether `schema` can be kept to, if that was found out before.
-    pub fn verdict(&self, schema: &Value) -> Option<bool> {
+    pub(crate) fn verdict(&self, schema: &Value) -> Option<bool> {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         verdicts.get(&digest(schema)).copied()
     }
 
     /// Whether `schema` can be kept to, which `find_out` tells where it is not known.
-    pub fn judge(&self, schema: &Value, find_out: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn judge(&self, schema: &Value, find_out: impl FnOnce() -> bool) -> bool {
         self.verdict(schema).unwrap_or_else(|| {
             let verdict = find_out();
             let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,35 +180,72 @@ impl Forms {
         })
     }
 
-    /// The start of `form`, in tokens of `tokenizer`, of which a model has `vocab_size` and `eos` end
-    /// an answer.
+    /// Where a text in `form` begins.
     ///
     /// # Errors
     ///
     /// The form is none that can be kept to.
-    pub fn start(
-        &self,
-        form: &Form,
-        tokenizer: &Tokenizer,
-        vocab_size: usize,
-        eos: &[u32],
-    ) -> Result<Start, FormError> {
+    pub fn start(&self, form: &Form) -> Result<Start, FormError> {
         if let Some(part) = &form.part {
             // Whoever asked for it is told what is wrong with it.
-            self.start(part, tokenizer, vocab_size, eos)?;
+            self.start(part)?;
         }
-        let factory = self.factory.get_or_init(|| {
-            // It takes vocabularies for granted that are as most are.
-            llguidance::panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                factory(tokenizer, vocab_size, eos)
-            }))
-            .map_err(|error| error.to_string())
-        });
-        let factory = factory.as_ref().map_err(|error| {
+        let factory = self.factory().map_err(|error| {
             let message = format!("cannot be kept to with this model's tokenizer: {error}");
             FormError { name: form.name, message, internal: false }
         })?;
         begin(factory, form).map(|matcher| Start { name: form.name, matcher })
+    }
+
+    /// What makes forms of grammars, or why nothing does with this tokenizer.
+    fn factory(&self) -> Result<&ParserFactory, &String> {
+        let Self { tokenizer, vocab_size, eos, .. } = self;
+        let factory = self.factory.get_or_init(|| {
+            // It takes vocabularies for granted that are as most are.
+            llguidance::panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                factory(tokenizer, *vocab_size, eos)
+            }))
+            .map_err(|error| error.to_string())
+        });
+        factory.as_ref()
+    }
+
+    /// Where the answer to `prompt` of a chat begins: calls of `tools` in the way that the model writes them, behind what it
+    /// thinks, or text, in `form` if there is one. `None` where any text will do.
+    ///
+    /// # Errors
+    ///
+    /// The form is none that can be kept to, or the arguments of a tool that insists on its schema.
+    pub fn start_answer(
+        &self,
+        prompt: &Prompt,
+        form: Option<Form>,
+        tools: Option<Tools>,
+    ) -> Result<Option<Start>, FormError> {
+        let Some((mut tools, style)) = tools.and_then(|it| Some((it, prompt.style()?))) else {
+            let form = form.map(|it| it.of_answer(&self.tokenizer, prompt));
+            return form.map(|form| self.start(&form)).transpose();
+        };
+        let special = |text: &str| self.tokenizer.special_token(text);
+        let before = (Thinks::of(prompt), prompt.response_to_come());
+        let start = |tools: &Tools| {
+            let form = tools.form(&special, style, before, form.clone());
+            form.map(|form| self.start(&form)).transpose()
+        };
+        if form.is_none() && !tools.insist() && self.factory().is_err() {
+            // Calls are read however they are written.
+            return Ok(None);
+        }
+        tools.loosen_known(self);
+        let mut begun = start(&tools);
+        // First those that cannot be kept to alone, then all.
+        for _ in 0..2 {
+            if begun.is_ok() || !tools.loosen(self, style, |form| self.start(form).is_ok()) {
+                break;
+            }
+            begun = start(&tools);
+        }
+        begun
     }
 }
 
@@ -306,9 +354,18 @@ mod tests {
 
     use super::*;
 
+    impl Forms {
+        /// Those of the small model.
+        pub fn of_tales() -> Self {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
+            let tokenizer = Tokenizer::require(std::path::Path::new(folder)).unwrap();
+            Self::new(tokenizer, 0, Vec::new())
+        }
+    }
+
     #[test]
     fn what_is_known_of_a_schema_is_not_found_out_again() {
-        let forms = Forms::default();
+        let forms = Forms::of_tales();
         let [good, bad] = ["object", "animal"].map(|kind| json!({"type": kind}));
         assert_eq!(forms.verdict(&bad), None);
         assert!(!forms.judge(&bad, || false) && forms.judge(&good, || true));

@@ -24,7 +24,7 @@ use part::Part;
 use settings::{MAIN, Settings};
 
 /// Files that a model may have beside its weights.
-const SMALL_FILES: [&str; 10] = [
+const SMALL_FILES: [&str; 11] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -34,6 +34,7 @@ const SMALL_FILES: [&str; 10] = [
     // Of embedding models.
     sentence_transformers::MODULES,
     sentence_transformers::POOLING,
+    sentence_transformers::LOGIT_SCORE,
     sentence_transformers::PROMPTS,
     sentence_transformers::TRANSFORMER,
 ];

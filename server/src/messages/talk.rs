@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use iree_llm::Form;
+use iree_llm::tools::Tools;
 use serde_json::{Map, Value, json};
 
 use super::NO_THREADS;
@@ -9,9 +11,7 @@ use crate::conversation::{Conversation, Effort, join_system, said, texts, tool_r
 use crate::fields::Fields;
 use crate::form;
 use crate::server::Shared;
-use crate::tools::Tools;
-use crate::{Model, Problem};
-use iree_llm::Form;
+use crate::{Model, Problem, tools};
 
 /// What clients say of tools for the service of others.
 const TOOL_HINTS: [&str; 5] = [
@@ -84,7 +84,7 @@ impl Talk {
             let message = "is not supported here: conversations are not kept, send all of it";
             return Err(Problem::field("thread", message).with_code(NO_THREADS));
         }
-        let tools = tools(fields)?;
+        let tools = take_tools(fields)?;
         Ok(Self { model, conversation, tools, form })
     }
 }
@@ -143,7 +143,7 @@ fn take_context_management(fields: &mut Fields) -> Result<(), Problem> {
 }
 
 /// In the form of OpenAI's API, which says the same.
-fn tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
+fn take_tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
     let given = fields.take::<Vec<Map<String, Value>>>("tools")?.unwrap_or_default();
     let mut tools = Vec::new();
     for (n, tool) in given.into_iter().enumerate() {
@@ -190,7 +190,7 @@ fn tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
         same.insert("tool_choice".into(), choice);
         same.insert("parallel_tool_calls".into(), (!single).into());
     }
-    Tools::take(&mut Fields::new(same))
+    tools::take(&mut Fields::new(same))
 }
 
 /// A string, or blocks of text, which are lines of their own.

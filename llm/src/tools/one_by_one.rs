@@ -7,7 +7,7 @@ use text::{ArgumentMarks, takes_text};
 
 use super::Tool;
 use super::argument::{Room, arguments, impossible, json_of, listed};
-use iree_llm::form::grammar::{Special, mark, pattern, quoted};
+use crate::form::grammar::{Special, mark, pattern, quoted};
 
 /// What stands behind a value: white space, the mark, and white space.
 fn behind(marks: ArgumentMarks) -> [&'static str; 3] {

@@ -2,13 +2,12 @@
 
 use std::fmt::Write;
 
-use iree_llm::form::grammar::{Special, pattern};
-use iree_llm::form::{Form, PART, Thinks, harmony};
+use crate::form::grammar::{Special, pattern};
+use crate::form::{Form, PART, Thinks, harmony};
 use text::{AnswerStyle, Thoughts};
 
 use super::calls::Written;
-use super::{FIELD, Tool, Tools};
-use crate::Model;
+use super::{NAME, Tool, Tools};
 
 /// White space, as a grammar has it.
 const SPACES: &str = "[ \\n\\r\\t]*";
@@ -25,21 +24,20 @@ pub(super) fn of_arguments(tool: &Tool, style: AnswerStyle) -> Form {
 }
 
 impl Tools {
-    /// The form of an answer that is written in `style`, which `thinks` first, and is calls or text, which may be in a
+    /// The form of an answer that is written in `style` for a tokenizer with `special` tokens, which `thinks` first, and is calls or text, which may be in a
     /// `response`: that of the form `text`, if there is one. `None` where any text will do: calls of Llama 3 begin as JSON does.
-    pub fn form(
+    pub(crate) fn form(
         &self,
-        model: &Model,
+        special: Special<'_>,
         style: AnswerStyle,
         before: (Thinks, Option<Thoughts>),
         text: Option<Form>,
     ) -> Option<Form> {
-        let special = |text: &str| model.llm.tokenizer().special_token(text);
         let text = text.filter(|_| !self.must);
-        let lark = self.grammar(&special, style, before, text.is_some())?;
+        let lark = self.grammar(special, style, before, text.is_some())?;
         Some(match text {
-            Some(text) => text.within(lark).called(FIELD),
-            None => Form::lark(lark).called(FIELD),
+            Some(text) => text.within(lark).called(NAME),
+            None => Form::lark(lark).called(NAME),
         })
     }
 

@@ -1,13 +1,27 @@
 mod accepts;
 mod one_by_one;
 
-use iree_llm::form::{Thinks, harmony};
 use llguidance::api::TopLevelGrammar;
+use serde_json::Map;
 use text::THINK;
 
 use super::*;
-use crate::form;
+use crate::form::{Thinks, harmony};
 use accepts::{accepts, special};
+
+/// Those of a request with these `fields` of OpenAI's.
+fn tools_of(fields: &Map<String, Value>) -> Tools {
+    let choice = match fields.get("tool_choice") {
+        None => ToolChoice::Auto,
+        Some(choice) if choice == "required" => ToolChoice::Required,
+        Some(choice) => ToolChoice::Named(choice["function"]["name"].as_str().unwrap().into()),
+    };
+    let mut tools = Tools::new(fields["tools"].as_array().unwrap(), &choice).unwrap();
+    if fields.get("parallel_tool_calls") == Some(&false.into()) {
+        tools.call_one();
+    }
+    tools
+}
 
 const PERHAPS: Thinks = Thinks::Perhaps(THINK);
 const ALREADY: Thinks = Thinks::Already(THINK);
@@ -34,7 +48,7 @@ fn check_beside(
     ]});
     fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let Value::Object(fields) = fields else { unreachable!() };
-    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let tools = tools_of(&fields);
     let special = |text: &str| special(marks, text);
     let lark = tools.grammar(&special, style, (thinks, None), own.is_some()).unwrap();
     let grammar = match own {
@@ -160,17 +174,12 @@ fn thoughts_may_lie_between_special_tokens() {
 
 /// JSON of a schema, an expression, and a grammar; each with a text that has its form.
 fn forms() -> [(Form, &'static str); 3] {
-    let form = |fields: Value| {
-        let Value::Object(fields) = fields else { unreachable!() };
-        form::take(&mut Fields::new(fields)).unwrap().unwrap()
-    };
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}},
                         "required": ["name"], "additionalProperties": false});
-    let schema = json!({"type": "json_schema", "json_schema": {"schema": schema}});
     [
-        (form(json!({"response_format": schema})), "{\"name\": \"g\"}"),
-        (form(json!({"guided_regex": "[0-9]+ cats"})), "12 cats"),
-        (form(json!({"guided_grammar": "start: \"a\" call\ncall: /b+c/"})), "abbc"),
+        (Form::json_schema(schema), "{\"name\": \"g\"}"),
+        (Form::regex("[0-9]+ cats"), "12 cats"),
+        (Form::lark("start: \"a\" call\ncall: /b+c/"), "abbc"),
     ]
 }
 
@@ -306,7 +315,7 @@ fn must(style: AnswerStyle, parameters: &Value) -> TopLevelGrammar {
     let Value::Object(fields) = json!({"tools": [tool], "tool_choice": "required"}) else {
         unreachable!()
     };
-    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let tools = tools_of(&fields);
     TopLevelGrammar::from_lark(
         tools.grammar(&|_| None, style, (Thinks::Never, None), false).unwrap(),
     )
@@ -392,7 +401,7 @@ fn words_of_cohere_may_be_in_a_response() {
     let response = ["<|START_RESPONSE|>", "<|END_RESPONSE|>"];
     let tool = json!({"type": "function", "function": {"name": "g"}});
     let Value::Object(fields) = json!({"tools": [tool]}) else { unreachable!() };
-    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let tools = tools_of(&fields);
     let style = AnswerStyle::COHERE;
     let marks = [style.special_tokens().as_slice(), &response, &text::COHERE_THINK].concat();
     let (thinks, special) =
@@ -536,8 +545,8 @@ fn tools_are_loosened_that_are_at_fault_in_their_style() {
             {"type": "function", "function": {"name": "g", "parameters": good}},
         ]});
         let Value::Object(fields) = tools else { unreachable!() };
-        let mut tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
-        assert!(tools.loosen(&Forms::default(), style, can_be));
+        let mut tools = tools_of(&fields);
+        assert!(tools.loosen(&Forms::of_tales(), style, can_be));
         let is_loose = |it: &Tool| it.parameters["properties"].is_null();
         assert_eq!(
             tools.tools.iter().map(is_loose).collect::<Vec<_>>(),
@@ -589,7 +598,7 @@ fn a_schema_that_says_too_much_cannot_be_kept_to() {
             let Value::Object(fields) = json!({"tools": [tool], "tool_choice": "required"}) else {
                 unreachable!()
             };
-            let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+            let tools = tools_of(&fields);
             let lark = tools.grammar(&|_| None, style, (Thinks::Never, None), false).unwrap();
             assert_eq!(lark.contains("say_too_much"), !is_kept, "{style:?}");
             let grammar = TopLevelGrammar::from_lark(lark);

@@ -8,7 +8,7 @@ fn grammar(style: AnswerStyle, parameters: &Value, strict: bool) -> TopLevelGram
     let tool = json!({"type": "function", "function": function});
     let fields = json!({"tools": [tool], "tool_choice": "required"});
     let Value::Object(fields) = fields else { unreachable!() };
-    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let tools = tools_of(&fields);
     let lark = tools.grammar(&|_| None, style, (Thinks::Never, None), false).unwrap();
     TopLevelGrammar::from_lark(lark)
 }
@@ -48,7 +48,7 @@ fn a_name_of_an_argument_is_text() {
     let parameters = json!({"type": "object", "required": [name], "properties": {(&*name): {"type": "integer"}}});
     let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
     let Value::Object(fields) = json!({"tools": [tool]}) else { unreachable!() };
-    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let tools = tools_of(&fields);
     let style = AnswerStyle::GLM;
     let special = |text: &str| special(&["<|end|>", "<arg_key>", "</arg_key>"], text);
     let lark = tools.grammar(&special, style, (Thinks::Never, None), false).unwrap();
@@ -86,7 +86,7 @@ fn a_schema_may_have_a_name() {
     }
     let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
     let Value::Object(fields) = json!({"tools": [tool]}) else { unreachable!() };
-    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let tools = tools_of(&fields);
     // The template is shown what came, and calls are read by what it means.
     assert_eq!(tools.values()[0]["function"]["parameters"], parameters);
     assert_eq!(tools.schemas()[0].1["properties"]["n"], json!({"$ref": "#/definitions/N"}));

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use text::{AnswerStyle, CallMarks, Calls, Keys, NameMarks};
 
 use super::{Tool, literals, one_by_one};
-use iree_llm::form::grammar::{Special, mark, quoted};
-use iree_llm::form::harmony;
+use crate::form::grammar::{Special, mark, quoted};
+use crate::form::harmony;
 
 /// How calls stand in an answer: expressions of a grammar, and the rules of `call`.
 #[derive(Default)]

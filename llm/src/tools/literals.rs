@@ -8,7 +8,7 @@ use text::{AnswerStyle, GEMMA_TEXT};
 
 use super::Tool;
 use super::argument::{Room, arguments, impossible, json_of, resolved, says_only, values};
-use iree_llm::form::grammar::{Special, mark, pattern, quoted};
+use crate::form::grammar::{Special, mark, pattern, quoted};
 
 /// A text between quotes of either kind, a truth, none, and whatever there is.
 const PYTHON: &str = r#"
