@@ -38,7 +38,8 @@ static PROGRAM: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
     let template = tempfile::tempdir().unwrap();
     std::fs::write(template.path().join("chat_template.jinja"), TEMPLATE).unwrap();
     let template = ChatTemplate::from_dir(template.path()).unwrap();
-    let llm = Llm::new("tiny", batcher, tokenizer, template, Ok(Vectors::default())).unwrap();
+    let llm =
+        Llm::new("tiny", batcher, tokenizer, template, Ok(Vectors::default()), Ok(None)).unwrap();
     let model = Model::new(llm, ModelOptions::default());
     let server = Server::new(vec![model], ServerOptions::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
