@@ -23,7 +23,13 @@ pub(super) fn detected() -> bool {
     static DETECTED: LazyLock<bool> = LazyLock::new(|| {
         // AMX-BF16, AMX-TILE and AMX-INT8 in leaf 7 (Intel's manual, volume 2A, CPUID).
         const TILES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
-        avx512_bf16::detected() && __cpuid_count(7, 0).edx & TILES == TILES && permitted()
+        #[allow(
+            unused_unsafe,
+            reason = "newer compilers than the oldest that is supported have it safe"
+        )]
+        // SAFETY: every x86-64 has this leaf's instruction, which reads no memory.
+        let features = unsafe { __cpuid_count(7, 0) };
+        avx512_bf16::detected() && features.edx & TILES == TILES && permitted()
     });
     *DETECTED
 }

@@ -219,11 +219,13 @@ fn family(config: &Keys) -> Result<&'static Family> {
     };
     let by_type = match config.string("model_type")? {
         None => None,
-        Some(name) if let Some((_, known)) = ALSO.iter().find(|(said, _)| *said == name) => {
-            // Its class may be that of the whole, too.
-            return find("model_type", &|family| family.model_type() == *known);
+        Some(name) => {
+            if let Some((_, known)) = ALSO.iter().find(|(said, _)| *said == name) {
+                // Its class may be that of the whole, too.
+                return find("model_type", &|family| family.model_type() == *known);
+            }
+            Some(find("model_type", &|family| family.model_type() == name)?)
         }
-        Some(name) => Some(find("model_type", &|family| family.model_type() == name)?),
     };
     let by_class = match config.strings("architectures")?.unwrap_or_default().first() {
         None => None,
