@@ -14,7 +14,7 @@ use crate::openai::{Choices, OpenAi, reason};
 use crate::sampling::Settings;
 use crate::server::Shared;
 use crate::tools::call_id;
-use crate::{Problem, body, tools};
+use crate::{Problem, tools};
 
 /// Most alternatives that may be asked for at each token.
 pub(crate) const MOST_LOGPROBS: usize = 20;
@@ -23,8 +23,7 @@ pub(crate) async fn answer(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     let model = shared.model(&mut fields)?;
     let conversation = Conversation::take(&mut fields)?;
     let mut settings = Settings::take(&mut fields, &model)?;

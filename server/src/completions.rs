@@ -15,7 +15,7 @@ use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi, reason};
 use crate::sampling::Settings;
 use crate::server::{Shared, blocking};
-use crate::{Model, Problem, body, trace};
+use crate::{Model, Problem, trace};
 
 /// Tokens of an answer where the request does not say, as OpenAI has it.
 const MAX_TOKENS: usize = 16;
@@ -45,8 +45,7 @@ pub(crate) async fn answer(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     let model = shared.model(&mut fields)?;
     let prompts = Prompts::take(&mut fields, "prompt")?;
     // Some clients always say that there is none.

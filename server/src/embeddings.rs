@@ -15,7 +15,6 @@ use xla_session::batching;
 use xla_session::pooling::normalize;
 
 use crate::completions::Prompts;
-use crate::fields::Fields;
 use crate::server::{Shared, blocking};
 use crate::turns::Turns;
 use crate::{Model, Problem, body, trace};
@@ -69,8 +68,7 @@ pub(crate) async fn answer(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     let model = shared.model(&mut fields)?;
     let input = Prompts::take(&mut fields, "input")?;
     let encoding = fields.take::<Encoding>("encoding_format")?.unwrap_or_default();

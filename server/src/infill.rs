@@ -16,7 +16,7 @@ use crate::fields::Fields;
 use crate::lines::Lines;
 use crate::sampling::Settings;
 use crate::server::{Shared, blocking};
-use crate::{Model, Problem, body, trace};
+use crate::{Model, Problem, trace};
 
 /// Tokens of an answer where the request does not say; as a line is that is typed on.
 const MAX_TOKENS: usize = 128;
@@ -36,8 +36,7 @@ pub(crate) async fn answer(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     let model = shared.model_of_llama(&mut fields)?;
     let mut text = |name| Ok::<_, Problem>(fields.take::<String>(name)?.unwrap_or_default());
     // What is typed in the line of the place stands behind all that was there before.

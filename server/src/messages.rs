@@ -14,7 +14,6 @@ use xla_session::FinishReason;
 use self::talk::Talk;
 use crate::answer::{About, Answer, End, Shape, Token, Usage};
 use crate::conversation::{Asked, tokens};
-use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::Shared;
 use crate::tools::call_id;
@@ -77,8 +76,7 @@ async fn try_answer(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     let Talk { model, conversation, tools, form } = Talk::take(&shared, &mut fields)?;
     fields.rename("stop_sequences", "stop")?;
     let mut settings = Settings::take(&mut fields, &model)?;
@@ -106,8 +104,7 @@ async fn try_count(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     // The form of the answer is not told to the model.
     let Talk { model, mut conversation, tools, .. } = Talk::take(&shared, &mut fields)?;
     fields.finish()?;

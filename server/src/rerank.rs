@@ -37,8 +37,7 @@ pub(crate) async fn answer(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     let model = shared.model(&mut fields)?;
     let query = fields.take::<String>("query")?;
     let query = query.ok_or_else(|| Problem::field("query", "is missing"))?;

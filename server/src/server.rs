@@ -123,6 +123,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The fields of `request`.
+    ///
+    /// # Errors
+    ///
+    /// Its body is no object of JSON, or too large.
+    pub async fn fields(&self, request: Request) -> Result<Fields, Problem> {
+        Ok(Fields::new(body::read(request, self.options.most_bytes).await?))
+    }
+
     /// The model that `fields` name; where there is one only, they may leave that out.
     pub fn model(&self, fields: &mut Fields) -> Result<Arc<Model>, Problem> {
         let name = fields.take::<String>("model")?;

@@ -8,7 +8,6 @@ use axum::response::Response;
 use serde_json::json;
 
 use crate::conversation::Conversation;
-use crate::fields::Fields;
 use crate::server::{Shared, blocking};
 use crate::{Problem, body, completions, conversation, tools};
 
@@ -16,8 +15,7 @@ pub(crate) async fn tokenize(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     let model = shared.model(&mut fields)?;
     let prompt = fields.take::<String>("prompt")?;
     let tokens = match prompt {
@@ -47,8 +45,7 @@ pub(crate) async fn detokenize(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let fields = body::read(request, shared.options.most_bytes).await?;
-    let mut fields = Fields::new(fields);
+    let mut fields = shared.fields(request).await?;
     let model = shared.model(&mut fields)?;
     let tokens = fields.take::<Vec<u32>>("tokens")?;
     let tokens = tokens.ok_or_else(|| Problem::field("tokens", "is missing"))?;
