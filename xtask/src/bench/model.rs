@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -166,12 +167,13 @@ pub fn ensure(folder: &Path, llama: &LlamaCpp, formats: &[&Format]) -> Result<Mo
     Ok(Model { folder: folder.to_owned(), shape: Shape::of(&config)? })
 }
 
-/// Reads `path`, so that it lies in the page cache.
+/// Reads `path`, so that it lies in the page cache, in [pages of its own luck](forget).
 ///
 /// # Errors
 ///
 /// It cannot be read, or is empty.
 pub fn warm(path: &Path) -> Result<()> {
+    forget(path);
     let mut file = fs::File::open(path).with_context(|| path.display().to_string())?;
     let mut buffer = vec![0; 4 << 20];
     let mut total = 0;
@@ -182,6 +184,26 @@ pub fn warm(path: &Path) -> Result<()> {
             Ok(n) => total += n,
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         }
+    }
+}
+
+/// Drops `path` from the page cache, where the system's `dd` can do that. Which pages hold a file is luck that lasts as
+/// long as it is cached, and on a virtual machine worth a third of a token: each process that is measured has its own, so
+/// that medians are of more than one.
+pub fn forget(path: &Path) {
+    let file = path.display();
+    // Pages that are not written yet stay.
+    for arguments in [
+        [format!("of={file}"), "conv=notrunc,fdatasync".to_owned(), "count=0".to_owned()],
+        [format!("if={file}"), "iflag=nocache".to_owned(), "count=0".to_owned()],
+    ] {
+        let mut dd = Command::new("dd");
+        let _ = dd
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::llama_cpp::LlamaCpp;
-use super::model::{Format, Model, warm};
+use super::model::{Format, Model, forget, warm};
 use super::sample::Run;
 
 /// How llama.cpp is run.
@@ -48,6 +48,14 @@ impl IreeLlm {
         // A folder that is not there is as good.
         let _ = std::fs::remove_dir_all(&cache);
         Self { program, cache }
+    }
+
+    /// Drops its packed weights from the page cache.
+    fn forget(&self) {
+        let files = std::fs::read_dir(&self.cache).into_iter().flatten().flatten();
+        let weights =
+            files.map(|it| it.path()).filter(|it| it.extension().is_some_and(|it| it == "weights"));
+        weights.for_each(|it| forget(&it));
     }
 
     fn bench(&self, model: &Path, format: &Format, threads: usize, tests: &[String]) -> Command {
@@ -131,8 +139,8 @@ impl Programs {
         self.iree_llm(&self.ours, format, threads, tests)
     }
 
-    /// As [`ours`](Self::ours), after a start that is forgotten, so that its packed weights lie in
-    /// the page cache.
+    /// As [`ours`](Self::ours), after a start that is forgotten, so that its weights lie in the page cache, in
+    /// [other pages](forget) than before.
     ///
     /// # Errors
     ///
@@ -180,6 +188,8 @@ impl Programs {
         threads: usize,
         tests: &[String],
     ) -> Result<Run> {
+        which.forget();
+        self.model.warm_folder(format)?;
         self.iree_llm(which, format, threads, &self::tests(&[1], &[], 1))?;
         self.iree_llm(which, format, threads, tests)
     }
