@@ -51,11 +51,11 @@ impl Quantisation {
     ///
     /// # Errors
     ///
-    /// As [`Conversion::open`]; [`Error::Unsupported`] for mixtures of experts, and for layers as Gemma 4 has them.
+    /// As [`Conversion::open`]; [`Error::Unsupported`] for mixtures of experts, encoders, and layers as Gemma 4 has them.
     pub fn open(model: &Path) -> Result<Self> {
         let model = Conversion::open(model, ConvertOptions::new(Float::BF16))?;
         let config = model.config().clone().with_context(None);
-        forward::supports(&config.architecture.layers)?;
+        forward::supports(&config.architecture)?;
         Ok(Self { model, config })
     }
 

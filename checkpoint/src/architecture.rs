@@ -17,7 +17,7 @@ pub use latent::Latent;
 
 pub use crate::rope::{Rope, RopeScaling, RopeTables, Temperature};
 
-/// A decoder: the order of its fields is that in which a token meets them.
+/// A decoder, or an [encoder](Self::is_encoder): the order of its fields is that in which a token meets them.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Architecture {
@@ -25,6 +25,10 @@ pub struct Architecture {
     pub embedding: Parameter,
     /// What its rows are multiplied with; 1 leaves them.
     pub embedding_scale: f32,
+    /// What is added to them, where tokens are not told apart by rotating.
+    pub positions: Option<Positions>,
+    /// Of what comes of that, before the first layer.
+    pub embedding_norm: Option<Norm>,
     /// What layers are given of each token beside the residual stream, if they are given something.
     pub layer_inputs: Option<LayerInputs>,
     /// The ways in which layers rotate queries and keys; at least one.
@@ -35,10 +39,22 @@ pub struct Architecture {
     pub norm: Norm,
     /// The model's own projection to logits, `[vocab_size, hidden_size]`; where
     /// [`tie_word_embeddings`](crate::config::ModelConfig::tie_word_embeddings) holds the embedding is
-    /// in its place, and a checkpoint need not have it.
-    pub output: Parameter,
+    /// in its place, and a checkpoint need not have it. An encoder has none.
+    pub output: Option<Parameter>,
     /// What becomes of that projection.
     pub logits: Logits,
+}
+
+/// What is added to the embedding of each token (Vaswani et al.): a row for its position, and one for the text that it is
+/// of, where a model reads two (Devlin et al., BERT).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Positions {
+    /// A row for each position, `[positions, hidden_size]`.
+    pub embedding: Parameter,
+    /// The row of the first position.
+    pub first: usize,
+    /// A row for each text, `[1 or 2, hidden_size]`.
+    pub texts: Option<Parameter>,
 }
 
 /// What every layer is given of a token, `[layers, width]`: `scale * embedding[token] + norm(projection(x))`, where
@@ -69,6 +85,8 @@ pub struct Logits {
 /// `x += s * mixer_norm(mixer(input_norm(x))); x += s * output_norm(mlp(mlp_norm(x)))`, where
 /// `s` is `residual_scale`, and a norm that is not there changes nothing; then what `given` adds, and all of it times
 /// `scalar`. In parallel the MLP reads the very `input_norm(x)` that the mixer does (Wang & Komatsuzaki, GPT-J).
+/// With norms of the stream it is `x = input_norm(x); x += mixer(x); x = mlp_norm(x); x += mlp(x)`: of a model whose norms
+/// are behind what was added (Vaswani et al.) each is before what follows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     /// Before the mixer.
@@ -87,6 +105,8 @@ pub struct Layer {
     pub residual_scale: f32,
     /// Whether mixer and MLP are in parallel.
     pub parallel: bool,
+    /// Whether the norms before mixer and MLP are of the residual stream itself, and not of what is read of it.
+    pub norms_stream: bool,
     /// What becomes of the layer's part of [`Architecture::layer_inputs`].
     pub given: Option<Given>,
     /// What the residual stream is multiplied with behind all that, `[1]`.
@@ -98,7 +118,7 @@ pub struct Layer {
 pub struct Given {
     /// `[width, hidden_size]`.
     pub gate: Linear,
-    /// Of the gate; one of an MLP that [is gated](Activation::is_gated).
+    /// Of the gate.
     pub activation: Activation,
     /// `[hidden_size, width]`.
     pub projection: Linear,
@@ -110,14 +130,14 @@ pub struct Given {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mixer {
     /// By what they are.
-    Attention(Attention),
+    Attention(Box<Attention>),
     /// By how far they are apart.
-    ShortConvolution(ShortConvolution),
+    ShortConvolution(Box<ShortConvolution>),
     /// By a state that each of them changes.
     GatedDelta(Box<GatedDelta>),
 }
 
-/// Causal attention.
+/// Attention: of each row to those before it and itself, or to those behind it too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
     /// To queries, keys and values, whose outputs lie side by side, `(heads + 2 * kv_heads) * head_dim`
@@ -153,6 +173,8 @@ pub struct Attention {
     pub cap: Option<f32>,
     /// How many of the latest tokens a row sees, itself included; `None` is all of them.
     pub window: Option<usize>,
+    /// Whether it sees tokens behind itself too, within the same window; else it is causal.
+    pub both_ways: bool,
     /// A score of each head, `[heads]`, that takes part in the softmax as one of a key without a value
     /// (Xiao et al., attention sinks).
     pub sinks: Option<Parameter>,
@@ -294,8 +316,8 @@ pub struct SharedExpert {
     pub gate: Option<Linear>,
 }
 
-/// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants), or `down(activation(up(x)))`: whether there is a
-/// gate, the activation [says](Activation::is_gated).
+/// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants), or `down(activation(up(x)))` where there is [no
+/// gate](Self::is_gated).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mlp {
     /// To gate and up, whose outputs lie side by side, `2 * intermediate_size` in all: two projections,
@@ -316,6 +338,8 @@ pub enum Activation {
     Silu,
     /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`, PyTorch's GELU by `tanh`.
     GeluTanh,
+    /// `x / 2 * (1 + erf(x / sqrt(2)))`, GELU itself (Hendrycks & Gimpel).
+    Gelu,
     /// `x * sigmoid(alpha * x)` of a gate that is at most `limit`; and what it is multiplied with is one more
     /// than up, which stays within `limit` on both sides.
     Clamped {
@@ -324,22 +348,15 @@ pub enum Activation {
         /// Above 0.
         limit: f32,
     },
-    /// `max(x, 0)^2` (So et al., Primer), of an MLP without a gate.
+    /// `max(x, 0)^2` (So et al., Primer).
     ReluSquared,
-    /// xIELU (Huang & Schlag), of an MLP without a gate: `p x^2 + beta x` above 0, else
+    /// xIELU (Huang & Schlag): `p x^2 + beta x` above 0, else
     /// `n (exp(min(x, epsilon)) - 1 - x) + beta x`. Of the numbers that the MLP has [learned](Mlp::learned), a, b,
     /// beta and epsilon, `p` is `ln(1 + exp(a))` and `n` is `beta + ln(1 + exp(b))`.
     Xielu,
 }
 
-impl Activation {
-    /// Whether an MLP that has it has a gate.
-    pub fn is_gated(self) -> bool {
-        !matches!(self, Self::ReluSquared | Self::Xielu)
-    }
-}
-
-/// An RMS norm: `x / rms(x) * (offset + weight)`; a layer norm (Ba et al.) where it is centred, which takes the
+/// An RMS norm: `x / rms(x) * (offset + weight) + bias`; a layer norm (Ba et al.) where it is centred, which takes the
 /// mean off `x` first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Norm {
@@ -347,6 +364,8 @@ pub struct Norm {
     pub weight: Parameter,
     /// What is added to the weight: 0, or 1.
     pub offset: f32,
+    /// `[width]`; most have none.
+    pub bias: Option<Parameter>,
     /// What keeps the root from zero.
     pub epsilon: f64,
     /// Whether the mean is taken off first.
@@ -376,7 +395,7 @@ pub struct Parameter {
 /// What a parameter is for: how it may be stored, and what values it has before training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A row for each token.
+    /// A row for each token, position or text.
     Embedding,
     /// Multiplies what a norm has scaled, or the residual stream: ones before training.
     Norm,
@@ -397,6 +416,30 @@ pub enum Role {
     Activation,
     /// The matrix that gives logits.
     Output,
+}
+
+impl Architecture {
+    /// Whether rows see those behind them too. Then a text is run at once, what is known of its tokens is of no use to a
+    /// longer one, and nothing follows: there are vectors of texts, and no logits.
+    pub fn is_encoder(&self) -> bool {
+        self.layers.iter().filter_map(Layer::attention).any(|attention| attention.both_ways)
+    }
+
+    /// Makes an [encoder](Self::is_encoder) of a decoder.
+    pub(crate) fn into_encoder(mut self) -> Self {
+        for attention in self.layers.iter_mut().filter_map(Layer::attention_mut) {
+            attention.both_ways = true;
+        }
+        self.output = None;
+        self
+    }
+}
+
+impl Mlp {
+    /// Whether there is a gate.
+    pub fn is_gated(&self) -> bool {
+        self.gate_up.iter().map(Linear::outputs).sum::<usize>() == 2 * self.down.inputs()
+    }
 }
 
 impl LayerInputs {
@@ -457,9 +500,7 @@ impl Mixer {
     pub fn projections(&self) -> (&[Linear], &Linear) {
         match self {
             Self::Attention(attention) => (&attention.qkv, &attention.output),
-            Self::ShortConvolution(ShortConvolution { input, output, .. }) => {
-                (std::slice::from_ref(input), output)
-            }
+            Self::ShortConvolution(of) => (std::slice::from_ref(&of.input), &of.output),
             Self::GatedDelta(of) => (&of.inputs, &of.output),
         }
     }

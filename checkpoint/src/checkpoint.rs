@@ -16,7 +16,7 @@ use crate::header::Entry;
 use crate::key_heads::KeyHeads;
 use crate::keys::{Keys, read_object};
 use crate::latent::{self, Apart};
-use crate::names::of_text_model;
+use crate::names::{of_encoder, of_text_model};
 use crate::random::Random;
 use crate::{Dtype, Error, LoadMode, Result, Tensor, gguf, layout};
 
@@ -197,6 +197,9 @@ impl Checkpoint {
             };
             tensors = tensors.into_iter().map(|(name, it)| (named(name), it)).collect();
         }
+        if tensors.keys().any(|name| name.ends_with("embeddings.word_embeddings.weight")) {
+            tensors = tensors.into_iter().map(|(name, it)| (of_encoder(&name), it)).collect();
+        }
         let of_mlx = is_of_mlx(tensors.iter().map(|(name, (_, it))| (&**name, &*it.shape)));
         let converted = if of_mlx { Converted::by_mlx } else { |_: &str| None };
         let mut tensors = encodings::cut_up(tensors);
@@ -292,7 +295,7 @@ impl Checkpoint {
     /// Whether the output projection is the embedding matrix, as transformers decides it:
     /// `tie_word_embeddings` holds unless the checkpoint has an output projection of its own that
     /// differs from the embedding. A model that was saved without the module around, to make vectors of
-    /// texts, has none, and is as one that is tied.
+    /// texts, has none, and is as one that is tied. Of an encoder, which has neither, it is as its configuration says.
     ///
     /// Both matrices are read, up to the first difference, if both are there.
     ///
@@ -301,6 +304,7 @@ impl Checkpoint {
     /// As [`tensor`](Self::tensor).
     pub fn is_tied(&self, config: &ModelConfig) -> Result<bool> {
         let Architecture { embedding, output, .. } = &config.architecture;
+        let Some(output) = output else { return Ok(config.tie_word_embeddings) };
         let own = self.tensors.contains_key(&output.name)
             || self.encoded(&output.name, &output.shape)?.is_some();
         if !own {

@@ -6,7 +6,7 @@ mod parse;
 use crate::architecture::{Architecture, Parameter, Role, Rope, RopeScaling};
 use crate::families::Family;
 
-/// A causal language model's shape and options, under Hugging Face's names.
+/// A language model's shape and options, under Hugging Face's names.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ModelConfig {
@@ -67,10 +67,10 @@ pub struct Sampling {
 
 impl ModelConfig {
     /// The matrix that gives logits, `[vocab_size, hidden_size]`: the embedding where the two are
-    /// tied.
-    pub fn output(&self) -> &Parameter {
+    /// tied. An [encoder](Architecture::is_encoder) has none.
+    pub fn output(&self) -> Option<&Parameter> {
         let Architecture { embedding, output, .. } = &self.architecture;
-        if self.tie_word_embeddings { embedding } else { output }
+        output.as_ref().map(|output| if self.tie_word_embeddings { embedding } else { output })
     }
 
     /// Every tensor that the model needs, each once, in the order in which a token meets them.

@@ -1,5 +1,19 @@
 //! What modules and tensors of folders are called.
 
+use std::borrow::Cow;
+
+/// The name of a tensor in an encoder, as in one that was saved without a head: what is around it has it in a module of
+/// its own, and those that came from TensorFlow call the weights of layer norms otherwise.
+pub(crate) fn of_encoder(name: &str) -> String {
+    let name = ["bert.", "roberta."].iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name);
+    let renamed = [(".LayerNorm.gamma", "weight"), (".LayerNorm.beta", "bias")];
+    let renamed = renamed.iter().find_map(|(old, new)| {
+        let module = name.strip_suffix(old)?;
+        Some(Cow::Owned(format!("{module}.LayerNorm.{new}")))
+    });
+    renamed.unwrap_or(Cow::Borrowed(name)).into_owned()
+}
+
 /// The name of a module or tensor in a model of text alone: where there are images too, the text model's are
 /// in a module of their own.
 pub(crate) fn of_text_model(name: &str) -> String {

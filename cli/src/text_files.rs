@@ -41,7 +41,7 @@ const VECTORS: [&str; 5] = [
 /// They cannot be read or written.
 pub fn write(model: &Model, folder: &Path, progress: &Progress) -> Result<()> {
     let Some(vocabulary) = model.files().vocabulary()? else {
-        for name in TEXT.into_iter().chain(VECTORS) {
+        for name in TEXT.into_iter().chain(VECTORS).chain(sentence_transformers::LAYERS) {
             copy(&model.folder.join(name), &folder.join(name))?;
         }
         return Ok(());

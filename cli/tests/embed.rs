@@ -227,3 +227,23 @@ fn vectors_are_written_as_they_come_and_stay_after_an_interrupt() {
     assert!(String::from_utf8_lossy(&bytes[10..128]).contains("'shape': (2, 32)"));
     assert_eq!(bytes.len() as u64, whole);
 }
+
+#[test]
+fn an_encoder_takes_whole_texts_and_makes_no_tokens() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../xla-session/tests/encoders/bert-f32");
+    let long = "w60 ".repeat(400);
+    let texts = ["w20 w30", &long, "w20 w30 w40"];
+    let flags = ["embed", "-q", "-m", model, "--truncate"];
+    let lines = embedded(&[&flags[..], &texts].concat());
+    assert_eq!(lines.iter().map(|it| &it["tokens"]).collect::<Vec<_>>(), [4, 320, 5]);
+    for (line, text) in lines.iter().zip(texts) {
+        assert_eq!(vector(&embedded(&[&flags[..], &[text]].concat())[0]), vector(line));
+    }
+    let written = program(&[&flags[..4], &texts].concat()).assert().code(1);
+    let message = String::from_utf8_lossy(&written.get_output().stderr).into_owned();
+    assert!(message.contains("text 2") && message.contains("402"), "{message}");
+    for command in [&["generate", "--raw", "-p", "w20"][..], &["bench", "-p", "5", "-n", "3"]] {
+        let message = fails(1, &[command, &["-m", model]].concat());
+        assert!(message.contains("encoder"), "{message}");
+    }
+}

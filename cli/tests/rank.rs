@@ -6,6 +6,10 @@ mod support;
 use serde_json::Value;
 use support::{fails, program, succeeds};
 
+const ENCODER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../xla-session/tests/encoders/xlm-roberta-classifier-f32"
+);
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
 
 /// Index and score of each line.
@@ -50,4 +54,22 @@ fn documents_come_with_the_best_first() {
     let long = "The dog ran. ".repeat(2000);
     let message = fails(1, &[&flags[..], &["short", &long]].concat());
     assert!(message.contains("context"), "{message}");
+}
+
+#[test]
+fn an_encoder_reads_query_and_document_at_once() {
+    let flags = ["rank", "-q", "-m", ENCODER, "--query", "w20 w30"];
+    let (short, long) = ("w40 w50", "w60 ".repeat(400));
+    let both = ranks(&succeeds(&[&flags[..], &[short, "w70 w80"]].concat()));
+    assert!(both.len() == 2 && both[0].1 > both[1].1, "{both:?}");
+    let message = fails(1, &[&flags[..], &[short, &long]].concat());
+    assert!(message.contains("document 2") && message.contains("context"), "{message}");
+    let cut = ranks(&succeeds(&[&flags[..], &["--truncate", short, &long]].concat()));
+    assert_eq!(cut.len(), 2);
+    let score = |of: &[(u64, f64)]| of.iter().find(|it| it.0 == 0).unwrap().1;
+    assert_eq!(score(&cut), score(&both));
+    let message = fails(1, &[&flags[..], &["--instruction", "Find it.", short]].concat());
+    assert!(message.contains("an instruction"), "{message}");
+    let message = fails(1, &["embed", "-m", ENCODER, short]);
+    assert!(message.contains("has no vectors"), "{message}");
 }

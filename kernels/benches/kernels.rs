@@ -340,6 +340,8 @@ fn attend(
                 used: share,
                 start: start + first,
                 window: 0,
+                behind: 0,
+                keys_in_all: 0,
                 group: GROUP,
                 width: WIDTH,
                 scale: 0.125,

@@ -37,7 +37,7 @@ pub struct Attention {
     pub values: *const u8,
     /// Elements between pages of `keys` and of `values`.
     pub page_stride: usize,
-    /// The page of each block of 64 tokens, up to that of the last row.
+    /// The page of each block of 64 tokens, up to that of the last key that a row sees.
     pub pages: *const i32,
     /// `[rows, output_stride]`, of which `[rows, group * width]` are written.
     pub output: *mut f32,
@@ -52,6 +52,10 @@ pub struct Attention {
     pub start: usize,
     /// Latest keys that a row sees at most, itself included; 0 is no bound.
     pub window: usize,
+    /// Keys behind itself that a row sees, as far as there are [some](Self::keys_in_all).
+    pub behind: usize,
+    /// Keys that there are, where rows see some behind them; at least up to the last row's.
+    pub keys_in_all: usize,
     /// Queries of a row.
     pub group: usize,
     /// Elements of a query, a key and a value.
@@ -77,12 +81,21 @@ impl Attention {
     /// The keys, counted from the start of `block`, that some of `rows` see.
     fn seen(&self, rows: RangeInclusive<usize>, block: usize) -> Range<usize> {
         let within = |key: usize| key.saturating_sub(block * KV_BLOCK).min(KV_BLOCK);
-        let end = self.start + rows.end() + 1;
+        let end = self.end(*rows.end());
         let oldest = match self.window {
             0 => 0,
             window => (self.start + rows.start() + 1).saturating_sub(window),
         };
         within(oldest)..within(end)
+    }
+
+    /// The first key behind those that `row` sees.
+    fn end(&self, row: usize) -> usize {
+        let own = self.start + row + 1;
+        match self.behind {
+            0 => own,
+            behind => own.saturating_add(behind).min(self.keys_in_all),
+        }
     }
 
     /// Elements of a query's sums: whole vectors.
@@ -116,7 +129,7 @@ unsafe fn attend<V: Vector, F: Float<V, Weights = V>>(a: &Attention, state: &Sta
     let queries = a.used * a.group;
     let tiles = queries.div_ceil(V::ROWS);
     let (each, more) = (queries / tiles, queries % tiles);
-    let last = (a.start + a.used - 1) / KV_BLOCK;
+    let last = (a.end(a.used - 1) - 1) / KV_BLOCK;
     let first = match a.window {
         0 => 0,
         window => (a.start + 1).saturating_sub(window) / KV_BLOCK,

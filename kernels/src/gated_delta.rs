@@ -401,6 +401,7 @@ impl Head<'_> {
             let norm = Norm {
                 x: y,
                 weight: of.norm,
+                bias: std::ptr::null(),
                 y,
                 columns: value_dim,
                 epsilon: of.epsilon,

@@ -5,7 +5,7 @@ use crate::dispatch::enter;
 use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
-/// One row that is normed: `y[i] = x[i] / sqrt(mean(x²) + epsilon) * (offset + weight[i])`, where the mean is
+/// One row that is normed: `y[i] = x[i] / sqrt(mean(x²) + epsilon) * (offset + weight[i]) + bias[i]`, where the mean is
 /// taken off `x` first if it is centred.
 ///
 /// All sums are added up in one order, whatever the other rows are.
@@ -15,6 +15,8 @@ pub struct Norm {
     pub x: *const f32,
     /// `[columns]`; null for zeros.
     pub weight: *const f32,
+    /// `[columns]`; null for none.
+    pub bias: *const f32,
     /// `[columns]`; may be `x`.
     pub y: *mut f32,
     /// Elements of the row.
@@ -46,7 +48,7 @@ const SUMS: usize = 4;
 impl<V: Vector> Job<V> for Norm {
     #[inline(always)]
     unsafe fn run(&self) {
-        let Self { x, weight, y, columns, epsilon, offset, centred, add } = *self;
+        let Self { x, weight, bias, y, columns, epsilon, offset, centred, add } = *self;
         // SAFETY: the caller's promise: elements of the row.
         unsafe {
             // Nothing, where it is not centred: adding it changes no bit.
@@ -74,6 +76,11 @@ impl<V: Vector> Job<V> for Norm {
             } else {
                 for at in 0..columns {
                     *y.add(at) = normed(at);
+                }
+            }
+            if !bias.is_null() {
+                for at in 0..columns {
+                    *y.add(at) += *bias.add(at);
                 }
             }
         }

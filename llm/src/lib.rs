@@ -18,6 +18,7 @@ pub mod ranking;
 pub mod sentence_transformers;
 pub mod tools;
 
+mod dense;
 mod progress;
 mod vocabulary;
 
@@ -28,6 +29,7 @@ mod response;
 
 mod error;
 
+pub use dense::Dense;
 pub use error::{Error, Result};
 pub use files::Files;
 pub use form::{Form, FormError};

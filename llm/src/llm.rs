@@ -18,7 +18,7 @@ use crate::ranking::Score;
 use crate::response::{Heard, Response};
 use crate::{Ask, Error, Files, LlmOptions, Ranking, Result, ToolChoice, Tools, Vectors};
 
-const NO_RANKING: &str = "it is no model that ranks: Qwen3-Reranker is one";
+const NO_RANKING: &str = "it is no model that ranks: Qwen3-Reranker and bge-reranker are some";
 
 /// Why a model does not fill in.
 pub const NO_INFILL: &str = "the model's tokenizer has no marks for filling in, as those of Qwen2.5-Coder, DeepSeek-Coder, \
@@ -102,10 +102,11 @@ impl Llm {
         let pages = engine.statistics();
         let context = engine.context().min(pages.pages * pages.page_tokens);
         let config = engine.model().config().clone();
-        let vectors = vectors.map_err(|error| error.to_string());
         let ranking =
             ranking.and_then(|it| it.ok_or_else(|| Error::Unsupported(NO_RANKING.into())));
-        let ranking = ranking.and_then(|it| Ok(it.within(config.vocab_size)?));
+        let ranking = ranking.and_then(|it| Ok(it.within(&config)?));
+        let vectors = vectors.and_then(|it| it.check(config.hidden_size).map(|()| it));
+        let vectors = vectors.map_err(|error| error.to_string());
         let is_for_chats = !ranking.as_ref().is_ok_and(Ranking::has_template);
         let template = template.filter(|_| is_for_chats);
         let ranking = ranking.map_err(|error| error.to_string());
@@ -262,7 +263,7 @@ impl Llm {
         Ok(response)
     }
 
-    /// The vector of `text`, `[hidden_size]`, pooled as the model's files say (of its last token where they say nothing),
+    /// The vector of `text`, `[hidden_size]` unless the model has layers behind, pooled as the model's files say (of its last token where they say nothing),
     /// of length 1 unless they say otherwise. What a model is to be told before texts (`Files::vectors` has its prompts)
     /// is a part of the text.
     ///
@@ -292,15 +293,16 @@ impl Llm {
         vector(answer.into_iter().last().transpose()?, of)
     }
 
-    fn submit_text(&self, text: &str) -> Result<(Answer, Vectors)> {
+    fn submit_text(&self, text: &str) -> Result<(Answer, &Vectors)> {
         let Inner { tokenizer, worker, .. } = &*self.0;
         let of = self.vectors().map_err(|why| Error::Unsupported(why.to_owned()))?;
         let (prompt, pooling) = (tokenizer.encode(text, true)?, Some(of.pooling));
         Ok((worker.submit(Request { prompt, pooling, ..Request::default() }), of))
     }
 
-    /// How well each of `documents` answers `query`, from 0 to 1: what the model's "yes" has beside its "no". `instruction`
-    /// says what they are to be good for; without one it is the model's own.
+    /// How well each of `documents` answers `query`, from 0 to 1: what the model's "yes" has beside its "no", or what an encoder
+    /// makes of both texts. `instruction` says what they are to be good for; without one it is the model's own, and encoders take
+    /// none.
     ///
     /// # Errors
     ///
@@ -312,11 +314,12 @@ impl Llm {
         documents: &[impl AsRef<str>],
     ) -> Result<Vec<f64>> {
         let mut scores = Vec::with_capacity(documents.len());
-        for (mut answer, score) in self.submit_documents(instruction, query, documents)? {
+        for (mut answer, score) in self.submit_documents(instruction, query, documents, None)? {
+            let mut last = None;
             while let Some(piece) = answer.recv().await {
-                piece?;
+                last = Some(piece?);
             }
-            scores.push(score.probability()?);
+            scores.push(probability(last, &score)?);
         }
         Ok(scores)
     }
@@ -336,10 +339,30 @@ impl Llm {
         query: &str,
         documents: &[impl AsRef<str>],
     ) -> Result<Vec<f64>> {
-        let asked = self.submit_documents(instruction, query, documents)?;
+        self.blocking_rank_within(instruction, query, documents, None)
+    }
+
+    /// As [`blocking_rank`](Self::blocking_rank), of documents whose ends are cut off where there would be more than `most`
+    /// tokens.
+    ///
+    /// # Errors
+    ///
+    /// As `rank`.
+    ///
+    /// # Panics
+    ///
+    /// As `blocking_rank`.
+    pub fn blocking_rank_within(
+        &self,
+        instruction: Option<&str>,
+        query: &str,
+        documents: &[impl AsRef<str>],
+        most: Option<usize>,
+    ) -> Result<Vec<f64>> {
+        let asked = self.submit_documents(instruction, query, documents, most)?;
         let scores = asked.into_iter().map(|(answer, score)| {
-            answer.into_iter().try_for_each(|piece| piece.map(drop))?;
-            score.probability()
+            let last = answer.into_iter().try_fold(None, |_, piece| piece.map(Some))?;
+            probability(last, &score)
         });
         scores.collect()
     }
@@ -349,19 +372,17 @@ impl Llm {
         instruction: Option<&str>,
         query: &str,
         documents: &[impl AsRef<str>],
+        most: Option<usize>,
     ) -> Result<Vec<(Answer, Score)>> {
         let ranking = self.ranking().map_err(|why| Error::Unsupported(why.to_owned()))?;
-        let mut prompts = Vec::with_capacity(documents.len());
+        let mut requests = Vec::with_capacity(documents.len());
         for document in documents {
-            let prompt = ranking.prompt(instruction, query, document.as_ref())?;
-            self.room(&prompt)?;
-            prompts.push(prompt);
+            let asked = ranking.request(instruction, query, document.as_ref(), most)?;
+            self.room(&asked.0.prompt)?;
+            requests.push(asked);
         }
-        let asked = prompts.into_iter().map(|prompt| {
-            let (request, score) = ranking.request(prompt);
-            (self.0.worker.submit(request), score)
-        });
-        Ok(asked.collect())
+        let worker = &self.0.worker;
+        Ok(requests.into_iter().map(|(request, score)| (worker.submit(request), score)).collect())
     }
 
     /// What keeps answers to a form: of requests to the [worker](Self::worker). Made in milliseconds, large ones and the first of
@@ -422,8 +443,8 @@ impl Llm {
     /// # Errors
     ///
     /// Why it makes none.
-    pub fn vectors(&self) -> Result<Vectors, &str> {
-        self.0.vectors.as_ref().copied().map_err(String::as_str)
+    pub fn vectors(&self) -> Result<&Vectors, &str> {
+        self.0.vectors.as_ref().map_err(String::as_str)
     }
 
     /// How it ranks documents.
@@ -449,14 +470,19 @@ impl Llm {
 }
 
 /// That of a text whose request has ended so.
-fn vector(last: Option<Piece>, of: Vectors) -> Result<Vec<f32>> {
-    let Some(Piece::Ended(Ended { vector: Some(mut vector), .. })) = last else {
+fn vector(last: Option<Piece>, of: &Vectors) -> Result<Vec<f32>> {
+    let Some(Piece::Ended(Ended { vector: Some(vector), .. })) = last else {
         return Err(xla_session::Error::Stopped.into());
     };
-    if of.normalized {
-        xla_session::pooling::normalize(&mut vector);
+    Ok(of.finish(vector, None))
+}
+
+/// That of a document whose request has ended so.
+fn probability(last: Option<Piece>, score: &Score) -> Result<f64> {
+    match last {
+        Some(Piece::Ended(ended)) => score.probability(&ended),
+        _ => Err(xla_session::Error::Stopped.into()),
     }
-    Ok(vector)
 }
 
 /// The end of the path `name`, or an id as it is.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use xla_session::batching::{Gap, Speculate};
 use xla_session::cache::Cache;
+use xla_session::pooling::normalize;
 use xla_session::sample::SamplerOptions;
 use xla_session::{EngineOptions, Pooling, SessionOptions};
 
 use crate::sentence_transformers::Said;
-use crate::{Form, Progress, ToolChoice};
+use crate::{Dense, Form, Progress, Result, ToolChoice};
 
 /// How a model is opened.
 #[derive(Clone)]
@@ -97,28 +98,72 @@ pub struct Ask {
 }
 
 /// How a model makes a vector of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Vectors {
     /// Which hidden states it is made of.
     pub pooling: Pooling,
+    /// What that goes through.
+    pub layers: Vec<Dense>,
     /// Whether its length is 1.
     pub normalized: bool,
+    /// Most tokens of a text that it was made for, where the model says so: texts that are to be cut off are so there.
+    pub most_tokens: Option<usize>,
 }
 
 impl Default for Vectors {
     /// Of the last token, of length 1.
     fn default() -> Self {
-        Self { pooling: Pooling::Last, normalized: true }
+        Self { pooling: Pooling::Last, layers: Vec::new(), normalized: true, most_tokens: None }
+    }
+}
+
+impl Vectors {
+    /// Numbers of one, of a model with hidden states of so many.
+    pub fn width(&self, hidden_size: usize) -> usize {
+        self.layers.last().map_or(hidden_size, Dense::outputs)
+    }
+
+    /// Whether the layers fit each other and hidden states of so many numbers.
+    pub(crate) fn check(&self, hidden_size: usize) -> Result<()> {
+        let mut width = hidden_size;
+        for layer in &self.layers {
+            if layer.inputs() != width {
+                let message =
+                    format!("a layer of {} inputs behind {width} numbers", layer.inputs());
+                return Err(crate::Error::Unsupported(message));
+            }
+            width = layer.outputs();
+        }
+        Ok(())
+    }
+
+    /// The vector that becomes of pooled hidden states, or its first `width` numbers.
+    pub fn finish(&self, pooled: Vec<f32>, width: Option<usize>) -> Vec<f32> {
+        let mut vector = self.layers.iter().fold(pooled, |vector, layer| layer.apply(&vector));
+        if let Some(width) = width {
+            vector.truncate(width);
+        }
+        if self.normalized {
+            normalize(&mut vector);
+        }
+        vector
+    }
+
+    /// Most tokens of a text that is cut off, in a context of so many.
+    pub fn most_tokens(&self, context: usize) -> usize {
+        self.most_tokens.unwrap_or(context).min(context)
     }
 }
 
 impl From<&Said> for Vectors {
     /// What is not said is as by default.
     fn from(said: &Said) -> Self {
-        let Self { pooling, normalized } = Self::default();
+        let Self { pooling, normalized, .. } = Self::default();
         Self {
             pooling: said.pooling.unwrap_or(pooling),
+            layers: said.layers.clone(),
             normalized: said.normalized.unwrap_or(normalized),
+            most_tokens: said.most_tokens,
         }
     }
 }

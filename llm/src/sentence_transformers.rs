@@ -11,7 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use xla_session::Pooling;
 use xla_session::checkpoint::gguf::Metadata;
+use xla_session::config::ModelConfig;
 
+use crate::dense::Dense;
 use crate::files::is_absent;
 
 /// What lists the modules.
@@ -25,6 +27,14 @@ pub const PROMPTS: &str = "config_sentence_transformers.json";
 /// What says how texts become tokens.
 pub const TRANSFORMER: &str = "sentence_bert_config.json";
 
+/// Where layers lie that pooled states go through.
+pub const LAYERS: [&str; 4] = [
+    "2_Dense/config.json",
+    "2_Dense/model.safetensors",
+    "3_Dense/config.json",
+    "3_Dense/model.safetensors",
+];
+
 /// The names that poolings have in flags.
 pub const NAMES: [(&str, Pooling); 3] =
     [("last", Pooling::Last), ("mean", Pooling::Mean), ("cls", Pooling::Cls)];
@@ -37,12 +47,16 @@ const MODES: [(&str, &str, Pooling); 3] = [
 ];
 
 /// What a model says of its vectors.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Said {
     /// Which hidden states they are made of.
     pub pooling: Option<Pooling>,
     /// Whether what goes before a text is pooled with it.
     pub include_prompt: bool,
+    /// What pooled states go through.
+    pub layers: Vec<Dense>,
+    /// Most tokens of a text.
+    pub most_tokens: Option<usize>,
     /// Whether they have the length 1; said where there is a list of modules.
     pub normalized: Option<bool>,
     /// What goes before texts.
@@ -55,6 +69,28 @@ pub struct Said {
 pub struct Prompts {
     prompts: BTreeMap<String, Option<String>>,
     default_prompt_name: Option<String>,
+}
+
+/// What `config.json` says that a model is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Classes {
+    architectures: Vec<String>,
+}
+
+impl Classes {
+    /// Whether there is a layer behind it that tells classes apart, or ranks.
+    pub fn is_classifier(&self) -> bool {
+        self.architectures.first().is_some_and(|it| it.ends_with("ForSequenceClassification"))
+    }
+}
+
+/// What says how texts become tokens.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TransformerConfig {
+    modality_config: Value,
+    max_seq_length: Option<usize>,
 }
 
 /// A module that hidden states go through.
@@ -79,28 +115,39 @@ impl Said {
     ///
     /// # Errors
     ///
-    /// A file that is damaged, a pooling that is not one of those here, a module that makes other vectors of
-    /// pooled ones, or texts that go through the chat template first.
+    /// A file that is damaged, a pooling or a module that is not one of those here, or texts that go through the chat
+    /// template first.
     pub fn read(folder: &Path, asked: Option<Pooling>) -> Result<Self> {
+        let classes: Classes = read(&folder.join("config.json")).ok().flatten().unwrap_or_default();
+        if classes.is_classifier() {
+            bail!("{}: it ranks or classifies texts, and has no vectors", folder.display());
+        }
         let modules = folder.join(MODULES);
         let transformer = folder.join(TRANSFORMER);
         // As of what version 6 makes of a model for chats.
-        if read::<Value>(&transformer)?
-            .is_some_and(|it| it["modality_config"]["message"].is_object())
-        {
+        let config: TransformerConfig = read(&transformer)?.unwrap_or_default();
+        if config.modality_config["message"].is_object() {
             bail!(
                 "{}: texts go through the chat template (`modality_config`), which is not supported",
                 transformer.display()
             );
         }
         let prompts = read(&folder.join(PROMPTS))?.unwrap_or_default();
-        let mut said = Self { pooling: asked, include_prompt: true, normalized: None, prompts };
+        let mut said = Self {
+            pooling: asked,
+            include_prompt: true,
+            layers: Vec::new(),
+            most_tokens: config.max_seq_length,
+            normalized: None,
+            prompts,
+        };
         let mut pooling = POOLING.to_owned();
         if let Some(list) = read::<Vec<Module>>(&modules)? {
             for module in &list {
                 match module.class() {
                     // What drops out does so in training.
                     "Transformer" | "Pooling" | "Normalize" | "Dropout" => {}
+                    "Dense" => said.layers.push(Dense::read(&folder.join(&module.path))?),
                     _ => bail!(
                         "{}: the module {} is not supported: vectors without it are others",
                         modules.display(),
@@ -123,6 +170,12 @@ impl Said {
         }
         if said.pooling.is_none() {
             said.pooling = of_gguf(folder)?;
+        }
+        // As sentence-transformers does where nothing is said; a decoder's last token has seen all others.
+        if said.pooling.is_none()
+            && ModelConfig::from_dir(folder).is_ok_and(|it| it.architecture.is_encoder())
+        {
+            said.pooling = Some(Pooling::Mean);
         }
         Ok(said)
     }
@@ -244,6 +297,8 @@ mod tests {
         let nothing = Said {
             pooling: None,
             include_prompt: true,
+            layers: Vec::new(),
+            most_tokens: None,
             normalized: None,
             prompts: Prompts::default(),
         };
@@ -265,9 +320,9 @@ mod tests {
         // Who chooses hears of the other file all the same.
         let mean = Said { pooling: Some(Pooling::Mean), ..said };
         assert_eq!(read(Some(Pooling::Mean)).unwrap(), mean);
-        write(MODULES, r#"[{"type": "sentence_transformers.models.Dense"}]"#);
+        write(MODULES, r#"[{"type": "sentence_transformers.models.CNN"}]"#);
         let error = read(Some(Pooling::Mean)).unwrap_err().to_string();
-        assert!(error.contains("modules.json") && error.contains("models.Dense"), "{error}");
+        assert!(error.contains("modules.json") && error.contains("models.CNN"), "{error}");
         write(MODULES, "{}");
         let error = format!("{:#}", read(None).unwrap_err());
         assert!(error.contains("modules.json") && error.contains("expected a sequence"), "{error}");

@@ -78,7 +78,9 @@ pub(crate) async fn answer(
     let (places, arrived) = (model.places(prompts.count() * settings.n)?, Instant::now());
     let tokens = move |model: &Model| match suffix {
         Some(suffix) => prompts.around(model, &suffix),
-        None => prompts.tokens(model, echo).map(|(prompts, heads)| (prompts, heads, Vec::new())),
+        None => {
+            prompts.tokens(model, echo, None).map(|(prompts, heads)| (prompts, heads, Vec::new()))
+        }
     };
     let (mut prompts, heads, ends) = blocking(&model, tokens).await?;
     settings.end_with(&ends);
@@ -142,7 +144,7 @@ impl Prompts {
         }
     }
 
-    /// The tokens of each, and what stands before its answers.
+    /// The tokens of each, what is beyond `most` left out, and what stands before its answers.
     ///
     /// # Errors
     ///
@@ -151,22 +153,32 @@ impl Prompts {
         self,
         model: &Model,
         echo: bool,
+        most: Option<usize>,
     ) -> Result<(Vec<Vec<u32>>, Vec<String>), Problem> {
         let Self { field, given } = self;
         let failed = |error: text::Error| Problem::field(field, error.to_string());
-        let encode =
-            |text: &String| match model.llm.tokenizer().encode(text, true).map_err(failed)? {
+        let tokenizer = model.llm.tokenizer();
+        let encode = |text: &String| {
+            let tokens = match most {
+                None => tokenizer.encode(text, true),
+                Some(most) => tokenizer.encode_within(text, most),
+            };
+            match tokens.map_err(failed)? {
                 tokens if tokens.is_empty() => {
                     Err(Problem::field(field, "is empty: give at least one character"))
                 }
                 tokens => Ok(tokens),
-            };
+            }
+        };
         let head = |text: String| if echo { text } else { String::new() };
         let of_texts = |texts: Vec<String>| {
             let tokens = texts.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
             Ok((tokens, texts.into_iter().map(head).collect()))
         };
-        let of_tokens = |many: Vec<Vec<u32>>| {
+        let of_tokens = |mut many: Vec<Vec<u32>>| {
+            if let Some(most) = most {
+                many.iter_mut().for_each(|tokens| tokens.truncate(most));
+            }
             let head = |tokens: &Vec<u32>| {
                 check(model, field, tokens)?;
                 if tokens.is_empty() {

@@ -7,14 +7,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use iree_llm::Vectors;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::Span;
 use xla_session::batching;
-use xla_session::pooling::normalize;
 
 use crate::completions::Prompts;
+use crate::cut::Cut;
 use crate::server::{Shared, blocking};
 use crate::turns::Turns;
 use crate::{Model, Problem, body, trace};
@@ -72,14 +71,8 @@ pub(crate) async fn answer(
     let model = shared.model(&mut fields)?;
     let input = Prompts::take(&mut fields, "input")?;
     let encoding = fields.take::<Encoding>("encoding_format")?.unwrap_or_default();
-    let width = fields.take::<usize>("dimensions")?.unwrap_or(model.llm.config().hidden_size);
-    if width == 0 || width > model.llm.config().hidden_size {
-        let message = format!(
-            "is {width}: embeddings of this model have 1 to {}",
-            model.llm.config().hidden_size
-        );
-        return Err(Problem::field("dimensions", message));
-    }
+    let dimensions = fields.take::<usize>("dimensions")?;
+    let cut = Cut::take(&mut fields)?;
     fields.finish()?;
     if input.has_empty_text() {
         return Err(Problem::field("input", "is empty: give at least one character"));
@@ -88,30 +81,35 @@ pub(crate) async fn answer(
         Problem::field("model", format!("{} makes no embeddings: {why}", model.name()))
     })?;
 
+    let all = vectors_of.width(model.llm.config().hidden_size);
+    let width = dimensions.unwrap_or(all);
+    if !(1..=all).contains(&width) {
+        let message = format!("is {width}: embeddings of this model have 1 to {all}");
+        return Err(Problem::field("dimensions", message));
+    }
+    let (vectors_of, context) = (vectors_of.clone(), model.llm.context());
+    let most = cut.most(vectors_of.most_tokens(context), context);
+
     trace::works("embeddings", model.name());
     shared.check_open()?;
     let turns = Turns::take(&model, input.count())?;
-    let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
+    let (inputs, _) = blocking(&model, move |model| input.tokens(model, false, most)).await?;
     let count: usize = inputs.iter().map(Vec::len).sum();
-    let Vectors { pooling, normalized } = vectors_of;
-    let requests = inputs.into_iter().map(|prompt| {
-        let pooling = Some(pooling);
-        batching::Request { prompt, pooling, ..batching::Request::default() }
+    let pooling = Some(vectors_of.pooling);
+    let requests = inputs.into_iter().map(|prompt| batching::Request {
+        prompt,
+        pooling,
+        ..batching::Request::default()
     });
     let ended = turns.run(&model, requests.collect()).await?;
-    let vectors = ended.into_iter().map(|ended| {
-        let stopped = || Problem::internal("the model stopped before there was an embedding");
-        let mut vector = ended.vector.ok_or_else(stopped)?;
-        vector.truncate(width);
-        if normalized {
-            normalize(&mut vector);
-        }
-        Ok(vector)
-    });
-    let vectors = vectors.collect::<Result<Vec<_>, Problem>>()?;
     trace::read(&Span::current(), count);
     // Beside the thread that serves: there may be a million numbers.
     let write = move |model: &Model| {
+        let vectors = ended.into_iter().map(|ended| {
+            let stopped = || Problem::internal("the model stopped before there was an embedding");
+            Ok(vectors_of.finish(ended.vector.ok_or_else(stopped)?, Some(width)))
+        });
+        let vectors = vectors.collect::<Result<Vec<_>, Problem>>()?;
         let data = vectors.iter().enumerate().map(|(index, vector)| {
             let embedding = encoding.of(vector);
             Embedding { object: "embedding", index, embedding }

@@ -31,6 +31,7 @@ mod openai;
 
 mod chat;
 mod completions;
+mod cut;
 mod embeddings;
 mod infill;
 mod messages;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tracing::Span;
 
+use crate::cut::Cut;
 use crate::fields::Fields;
 use crate::server::{Shared, blocking, unique_id};
 use crate::turns::Turns;
@@ -46,11 +47,15 @@ pub(crate) async fn answer(
     // As vLLM has it, 0 is all.
     let top_n = fields.take::<usize>("top_n")?.filter(|it| *it > 0).unwrap_or(documents.len());
     let shown = fields.take::<bool>("return_documents")?.unwrap_or(false);
+    let cut = Cut::take(&mut fields)?;
     fields.finish()?;
     if let Err(why) = model.llm.ranking() {
         let message = format!("{} ranks no documents: {why}", model.name());
         return Err(Problem::field("model", message));
     }
+
+    let context = model.llm.context();
+    let most = cut.most(context, context);
 
     trace::works("rerank", model.name());
     shared.check_open()?;
@@ -59,23 +64,23 @@ pub(crate) async fn answer(
         let wrong = |error: &dyn std::fmt::Display| Problem::field("documents", error.to_string());
         let ranking = model.llm.ranking().map_err(|why| wrong(&why))?;
         let asked = documents.iter().map(|document| {
-            let prompt = ranking.prompt(instruction.as_deref(), &query, document);
-            let prompt = prompt.map_err(|error| wrong(&error))?;
+            let asked = ranking.request(instruction.as_deref(), &query, document, most);
+            let asked = asked.map_err(|error| wrong(&error))?;
             // Before there are many: each has the query.
-            model.room(&prompt)?;
-            Ok(ranking.request(prompt))
+            model.room(&asked.0.prompt)?;
+            Ok(asked)
         });
         Ok((asked.collect::<Result<Vec<_>, Problem>>()?, documents))
     };
     let (asked, documents) = blocking(&model, read).await?;
     let (requests, scores): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
     let count: usize = requests.iter().map(|it| it.prompt.len()).sum();
-    turns.run(&model, requests).await?;
+    let ended = turns.run(&model, requests).await?;
     trace::read(&Span::current(), count);
 
-    let scores = scores
-        .iter()
-        .map(|score| score.probability().map_err(|error| Problem::internal(error.to_string())));
+    let scores = scores.iter().zip(&ended).map(|(score, ended)| {
+        score.probability(ended).map_err(|error| Problem::internal(error.to_string()))
+    });
     let scores = scores.collect::<Result<Vec<_>, _>>()?;
     let mut ranks: Vec<_> = scores.into_iter().enumerate().collect();
     // Those that are as good stay in their order.

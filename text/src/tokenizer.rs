@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokenizers::ModelWrapper;
+use tokenizers::{Encoding, ModelWrapper, PostProcessor, TruncationDirection};
 
 // The library takes some damaged files and tokens for its own mistakes.
 use crate::panics::catch;
@@ -126,10 +126,71 @@ impl Tokenizer {
     ///
     /// The tokenizer fails.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        let encoding = catch(|| self.tokenizer.encode_fast(text, special))
-            .and_then(|encoded| encoded.map_err(|e| e.to_string()))
-            .map_err(|e| self.error(format!("cannot encode the text: {e}")))?;
+        let encoding = self.encoded(catch(|| self.tokenizer.encode_fast(text, special)))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// As [`encode`](Self::encode) with what the post-processor adds, but at most `most` ids: the end of a text that has more is
+    /// cut off, and what is added stays.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn encode_within(&self, text: &str, most: usize) -> Result<Vec<u32>> {
+        let encoding = catch(|| {
+            let mut encoding = self.tokenizer.encode_fast(text, false)?;
+            let room = most.saturating_sub(self.added_to(false));
+            encoding.truncate(room, 0, TruncationDirection::Right);
+            self.tokenizer.post_process(encoding, None, true)
+        });
+        let encoding = self.encoded(encoding)?;
+        Ok(encoding.get_ids().iter().copied().take(most).collect())
+    }
+
+    /// The ids of two texts with what the post-processor adds, as models take them that read both at once, and where the second
+    /// one begins, if they are told apart by more than that. With `most` there are so many at most: the end of the second text is
+    /// cut off.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails; or the first text leaves no room for the second one.
+    pub fn encode_pair(
+        &self,
+        first: &str,
+        second: &str,
+        most: Option<usize>,
+    ) -> Result<(Vec<u32>, Option<usize>)> {
+        let encoding = catch(|| {
+            let [first, mut second] =
+                [first, second].map(|it| self.tokenizer.encode_fast(it, false));
+            let first = first?;
+            if let (Some(most), Ok(second)) = (most, &mut second) {
+                let taken = first.len() + self.added_to(true);
+                let room = most.checked_sub(taken).filter(|room| *room > 0 || second.is_empty());
+                let room = room.ok_or_else(|| {
+                    format!("the first text takes {taken} of {most} tokens: give a shorter one")
+                })?;
+                second.truncate(room, 0, TruncationDirection::Right);
+            }
+            self.tokenizer.post_process(first, Some(second?), true)
+        });
+        let encoding = self.encoded(encoding)?;
+        let second = encoding.get_type_ids().iter().position(|&text| text > 0);
+        Ok((encoding.get_ids().to_vec(), second))
+    }
+
+    /// Tokens that the post-processor adds to a text, or to two.
+    fn added_to(&self, pair: bool) -> usize {
+        self.tokenizer.get_post_processor().map_or(0, |it| it.added_tokens(pair))
+    }
+
+    fn encoded(
+        &self,
+        encoding: Result<Result<Encoding, tokenizers::Error>, String>,
+    ) -> Result<Encoding> {
+        encoding
+            .and_then(|encoded| encoded.map_err(|e| e.to_string()))
+            .map_err(|e| self.error(format!("cannot encode the text: {e}")))
     }
 
     /// The ids of a chat that a template has `rendered`, which says what stands in front of it: but templates in GGUF

@@ -203,6 +203,10 @@ impl Batcher {
             )));
         }
         let mut scheduler = scheduler.clone();
+        if engine.is_encoder() {
+            // A text has to fit in.
+            scheduler.rows = engine.rows();
+        }
         // Tokens that may turn out wrong could not be taken back.
         let speculate = if engine.has_states() { &Speculate::Off } else { speculate };
         if let Some(most) = engine.most_sequences() {
@@ -234,7 +238,9 @@ impl Batcher {
     /// the KV cache if it were alone. [`Unsupported`](Error::Unsupported): a vector beside tokens or likelihoods, or on
     /// a device whose hidden states are not read.
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId> {
-        if request.pooling.is_some() {
+        if request.pooling.is_none() {
+            self.engine.check_logits()?;
+        } else {
             self.engine.check_hidden()?;
             if request.prompt_likelihood.is_some() {
                 let message = "a request makes a vector or likelihoods of its prompt";

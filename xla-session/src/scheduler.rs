@@ -9,6 +9,7 @@
 //! 2. Prompts fill the step, in the order of their ranks, piece by piece. While something decodes,
 //!    they get as many rows in all as whoever drives it allows for this step: so the gap between two
 //!    tokens of a stream is the time of a step of known size.
+//!    A prompt that has to be [run whole](Pages::runs_whole) waits for a step that it fits into.
 //!    One whose beginning lies elsewhere (files) has no part in this until it is brought in, a piece before each
 //!    step.
 //! 3. Waiting requests start in the order of their ranks, also before a prompt that runs already, if
@@ -89,6 +90,9 @@ pub trait Pages {
     /// Whether sequences have states: then steps end where pages do, if they can
     /// ([`PagePool::has_states`](crate::pages::PagePool::has_states)).
     fn has_states(&self) -> bool;
+
+    /// Whether a prompt is run at once, as that of an encoder is; else piece by piece.
+    fn runs_whole(&self) -> bool;
 
     /// Pages that `rows` more tokens of a started request would take
     /// ([`PageTable::needed`](crate::pages::PageTable::needed)).

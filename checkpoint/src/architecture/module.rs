@@ -36,7 +36,13 @@ impl Module {
     /// The norm called `name`.
     pub fn norm(&self, name: &str, width: usize, epsilon: f64) -> Norm {
         let weight = self.at(name).parameter("weight", &[width], Role::Norm);
-        Norm { weight, offset: 0.0, epsilon, centred: false }
+        Norm { weight, offset: 0.0, bias: None, epsilon, centred: false }
+    }
+
+    /// The layer norm called `name`, with a bias.
+    pub fn layer_norm(&self, name: &str, width: usize, epsilon: f64) -> Norm {
+        let bias = Some(self.at(name).bias("bias", width));
+        Norm { bias, centred: true, ..self.norm(name, width, epsilon) }
     }
 
     /// The norm called `name` of so many heads, each of which has weights of its own.

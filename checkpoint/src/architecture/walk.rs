@@ -11,9 +11,12 @@ impl Architecture {
     /// Every parameter, [`output`](Self::output) too, in the order in which a token meets them.
     pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         once(&self.embedding)
+            .chain(self.positions.iter().flat_map(|it| once(&it.embedding).chain(&it.texts)))
+            .chain(norm(&self.embedding_norm))
             .chain(self.layer_inputs.iter().flat_map(LayerInputs::parameters))
             .chain(self.layers.iter().flat_map(Layer::parameters))
-            .chain([&self.norm.weight, &self.output])
+            .chain(self.norm.parameters())
+            .chain(&self.output)
     }
 
     /// The matrices whose rounding is felt the most: what all layers are given is made by, the first layer's mixer, as all others
@@ -34,13 +37,17 @@ impl Architecture {
     /// Every norm, in that order.
     pub fn norms(&self) -> impl Iterator<Item = &Norm> {
         let inputs = self.layer_inputs.iter().map(|it| &it.norm);
-        inputs.chain(self.layers.iter().flat_map(Layer::norms)).chain([&self.norm])
+        self.embedding_norm
+            .iter()
+            .chain(inputs)
+            .chain(self.layers.iter().flat_map(Layer::norms))
+            .chain([&self.norm])
     }
 }
 
 impl LayerInputs {
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        once(&self.embedding).chain(self.projection.parameters()).chain([&self.norm.weight])
+        once(&self.embedding).chain(self.projection.parameters()).chain(self.norm.parameters())
     }
 }
 
@@ -72,20 +79,27 @@ impl Layer {
 impl Given {
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         let Self { gate, projection, norm, .. } = self;
-        gate.parameters().chain(projection.parameters()).chain([&norm.weight])
+        gate.parameters().chain(projection.parameters()).chain(norm.parameters())
     }
 }
 
 /// The parameter of a norm that may not be there.
 fn norm(norm: &Option<Norm>) -> impl Iterator<Item = &Parameter> {
-    norm.iter().map(|norm| &norm.weight)
+    norm.iter().flat_map(Norm::parameters)
+}
+
+impl Norm {
+    pub(super) fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+        once(&self.weight).chain(&self.bias)
+    }
 }
 
 impl Mixer {
     fn parameters(&self) -> Box<dyn Iterator<Item = &Parameter> + '_> {
         match self {
             Self::Attention(attention) => Box::new(attention.parameters()),
-            Self::ShortConvolution(ShortConvolution { input, taps, output }) => {
+            Self::ShortConvolution(of) => {
+                let ShortConvolution { input, taps, output } = &**of;
                 Box::new(input.parameters().chain([taps]).chain(output.parameters()))
             }
             Self::GatedDelta(of) => {
@@ -101,7 +115,7 @@ impl Mixer {
 impl Attention {
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         let norms = self.qk_norm.iter().flat_map(|it| once(&it.query).chain(&it.key));
-        let norms = norms.map(|norm| &norm.weight);
+        let norms = norms.flat_map(Norm::parameters);
         let before = once(None).chain(self.qkv.iter().map(Some));
         // Keys that are values too are named once.
         let qkv = self.qkv.iter().zip(before).filter(|(it, before)| Some(*it) != *before);

@@ -120,12 +120,17 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
     // Refused here already, before any file of weights is there.
     Quantisation::read(config)?;
     Quantisation::read(outer)?;
-    if config.boolean("is_causal")? == Some(false) {
-        let must = "tokens that see the ones behind them are not supported";
-        return Err(config.refuse("is_causal", must));
-    }
     let sizes = Sizes::read(config, defaults)?;
-    let architecture = (family.architecture)(config, &sizes)?;
+    let mut architecture = (family.architecture)(config, &sizes)?;
+    if config.boolean("is_causal")? == Some(false) {
+        let windows = architecture.layers.iter().filter_map(Layer::attention);
+        if windows.clone().count() < sizes.layers || windows.clone().any(|it| it.window.is_some()) {
+            let must =
+                "tokens see the ones behind them in layers of attention without a window only";
+            return Err(config.refuse("is_causal", must));
+        }
+        architecture = architecture.into_encoder();
+    }
 
     let ids = |key, default: &[u32]| -> Result<Vec<u32>> {
         let mut ids = None;

@@ -8,7 +8,7 @@ use super::Float;
 use crate::architecture::{Rope, RopeScaling};
 use crate::config::ModelConfig;
 use crate::keys::read_object;
-use crate::{Result, gguf};
+use crate::{Error, Result, gguf};
 
 type Object = Map<String, Value>;
 
@@ -36,7 +36,17 @@ impl Described {
         // The older name, which all versions of transformers read.
         config.remove("dtype");
         config.insert("torch_dtype".into(), json!(dtype.torch()));
-        config.insert("architectures".into(), json!([source.family.class()]));
+        let class = source.family.class();
+        let said = config.get("architectures").and_then(|it| it[0].as_str()).unwrap_or(class);
+        if said.ends_with("ForSequenceClassification") {
+            let message =
+                "a model that ranks or classifies: what is behind its encoder would be lost";
+            return Err(Error::Config { path: model.into(), message: message.into() });
+        }
+        // A decoder that sees both ways has no output projection, as its class says.
+        if !source.architecture.is_encoder() || class.ends_with("Model") {
+            config.insert("architectures".into(), json!([class]));
+        }
         config.insert("model_type".into(), json!(source.family.model_type()));
         config.insert("tie_word_embeddings".into(), json!(source.tie_word_embeddings));
         Ok(Self { config, generation })

@@ -1,11 +1,11 @@
 //! Gemma 3's text model (`modeling_gemma3.py`): as Gemma 2 with normed queries and keys; five of six layers
-//! have a window, and rotate by a base of their own.
+//! have a window, and rotate by a base of their own. EmbeddingGemma is an encoder of the same layers.
 
-use super::gemma2::{activation, around, cap, gemma, scale};
+use super::gemma2::{around, cap, gemma, scale};
 use super::window::alternating;
 use super::{Defaults, Family, Sizes, limit};
 use crate::Result;
-use crate::architecture::{Architecture, Attention, Logits};
+use crate::architecture::{Activation, Architecture, Attention, Logits};
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -31,7 +31,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
-    let activation = activation(keys)?;
+    let activation = Activation::read(keys, "hidden_activation", Activation::GeluTanh)?;
     let bias = keys.boolean("attention_bias")?.unwrap_or(false);
     let scale = scale(keys)?;
     if keys.value("attn_logit_softcapping").is_some() {
@@ -42,8 +42,14 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     }
     let logit_cap = cap(keys, "final_logit_softcapping", None)?;
     let pattern = keys.size("sliding_window_pattern", limit::LAYERS)?.unwrap_or(6);
-    let (sliding, window) =
+    let (sliding, mut window) =
         alternating(keys, sizes, 4096, |layer| !(layer + 1).is_multiple_of(pattern))?;
+    let both_ways = keys.boolean("use_bidirectional_attention")?.unwrap_or(false);
+    if both_ways {
+        // As wide, with the row in its middle.
+        let whole = keys.size("sliding_window", usize::MAX)?.unwrap_or(4096);
+        window = sizes.window(Some(whole / 2 + 1));
+    }
     let ropes = sizes.ropes_by_window(keys, "rope_local_base_freq", 10_000.0)?;
     let architecture = sizes.decoder(ropes, |layer, index| {
         let attention = Attention {
@@ -55,9 +61,8 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
         };
         around(sizes, layer, attention, sizes.mlp(layer, false, activation))
     });
-    Ok(gemma(
-        keys,
-        sizes,
-        Architecture { logits: Logits { scale: 1.0, cap: logit_cap }, ..architecture },
-    ))
+    let architecture =
+        Architecture { logits: Logits { scale: 1.0, cap: logit_cap }, ..architecture };
+    let architecture = if both_ways { architecture.into_encoder() } else { architecture };
+    Ok(gemma(keys, sizes, architecture))
 }

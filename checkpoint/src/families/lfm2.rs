@@ -57,8 +57,8 @@ pub(super) fn decoder(
     let attends = attends(keys, sizes.layers)?;
     let model = sizes.decoder(vec![sizes.rope(keys)?], |layer, index| {
         let mixer = match attends[index] {
-            true => Mixer::Attention(attention(sizes, layer)),
-            false => Mixer::ShortConvolution(convolution(sizes, layer, rows)),
+            true => Mixer::Attention(Box::new(attention(sizes, layer))),
+            false => Mixer::ShortConvolution(Box::new(convolution(sizes, layer, rows))),
         };
         Layer {
             input_norm: Some(sizes.norm(layer, "operator_norm")),
@@ -69,6 +69,7 @@ pub(super) fn decoder(
             output_norm: None,
             residual_scale: 1.0,
             parallel: false,
+            norms_stream: false,
             given: None,
             scalar: None,
         }

@@ -5,6 +5,7 @@
 
 mod apertus;
 mod arcee;
+mod bert;
 mod cohere;
 mod cohere2;
 mod deepseek_v2;
@@ -91,7 +92,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 42] = [
+    pub const ALL: [&'static Self; 45] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -134,6 +135,9 @@ impl Family {
         &granitemoe::FAMILY,
         &granitemoeshared::FAMILY,
         &gpt_oss::FAMILY,
+        &bert::BERT,
+        &bert::ROBERTA,
+        &bert::XLM_ROBERTA,
     ];
 
     /// The Hugging Face `model_type`: "llama".
@@ -141,16 +145,20 @@ impl Family {
         self.model_type
     }
 
-    /// The Hugging Face class in `architectures`: "LlamaForCausalLM".
+    /// The Hugging Face class in `architectures`: "LlamaForCausalLM"; of an encoder "BertModel".
     pub fn class(&self) -> &'static str {
         self.class
     }
 
     /// Whether `name` is that class, or the one within it that has no output projection, which models that
-    /// make vectors of texts are saved of: "LlamaModel", "Gemma3TextModel".
+    /// make vectors of texts are saved of: "LlamaModel", "Gemma3TextModel"; or one around an encoder.
     pub(crate) fn has_class(&self, name: &str) -> bool {
         // ERNIE 4.5 has said "Ernie4_5_ForCausalLM".
         let name = &name.replace("_ForCausalLM", "ForCausalLM");
+        if let Some(encoder) = self.class.strip_suffix("Model") {
+            let around = ["Model", "ForMaskedLM", "ForSequenceClassification"];
+            return name.strip_prefix(encoder).is_some_and(|it| around.contains(&it));
+        }
         let stem = self.class.strip_suffix("ForCausalLM").unwrap_or(self.class);
         name == self.class || matches!(name.strip_prefix(stem), Some("Model" | "TextModel"))
     }
@@ -175,7 +183,11 @@ impl Activation {
             None => Ok(default),
             Some("silu" | "swish") => Ok(Self::Silu),
             Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Self::GeluTanh),
-            Some(_) => Err(keys.refuse(key, "supported are \"silu\" and \"gelu_pytorch_tanh\"")),
+            Some("gelu") => Ok(Self::Gelu),
+            Some(_) => {
+                let known = "supported are \"silu\", \"gelu\" and \"gelu_pytorch_tanh\"";
+                Err(keys.refuse(key, known))
+            }
         }
     }
 }

@@ -51,6 +51,7 @@ impl Sizes {
             scale: 1.0 / (self.head_dim as f32).sqrt(),
             cap: None,
             window: None,
+            both_ways: false,
             sinks: None,
         }
     }
@@ -122,13 +123,14 @@ impl Sizes {
     pub fn layer(&self, module: &Module, attention: Attention, mlp: FeedForward) -> Layer {
         Layer {
             input_norm: Some(self.norm(module, "input_layernorm")),
-            mixer: Mixer::Attention(attention),
+            mixer: Mixer::Attention(Box::new(attention)),
             mixer_norm: None,
             mlp_norm: Some(self.norm(module, "post_attention_layernorm")),
             mlp,
             output_norm: None,
             residual_scale: 1.0,
             parallel: false,
+            norms_stream: false,
             given: None,
             scalar: None,
         }
@@ -145,11 +147,13 @@ impl Sizes {
         Architecture {
             embedding: model.at("embed_tokens").embedding(self.vocab_size, self.hidden_size),
             embedding_scale: 1.0,
+            positions: None,
+            embedding_norm: None,
             layer_inputs: None,
             ropes,
             layers: (0..self.layers).map(|index| layer(&layers.at(index), index)).collect(),
             norm: self.norm(&model, "norm"),
-            output: Module::new("lm_head").output(self.vocab_size, self.hidden_size),
+            output: Some(Module::new("lm_head").output(self.vocab_size, self.hidden_size)),
             logits: Logits { scale: 1.0, cap: None },
         }
     }

@@ -201,7 +201,7 @@ fn apertus_has_an_activation_that_learned() {
     let config = good(apertus(json!({"hidden_act": "xielu", "rope_theta": 1e4})));
     let FeedForward::Mlp(mlp) = &config.architecture.layers[0].mlp else { panic!("experts") };
     assert_eq!((mlp.gate_up.len(), mlp.learned.len(), qk_norm(&config)), (1, 4, true));
-    assert!(!mlp.activation.is_gated());
+    assert!(!mlp.is_gated());
     assert!(matches!(config.rope().scaling, RopeScaling::Llama3 { factor: 8.0, .. }));
     assert_eq!(config.rope().theta, 12e6);
     let plain = json!({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}});
@@ -427,7 +427,7 @@ fn arcee_has_no_gate() {
     let FeedForward::Mlp(mlp) = &config.architecture.layers[0].mlp else { panic!("experts") };
     let [up] = &mlp.gate_up[..] else { panic!("{:?}", mlp.gate_up) };
     assert_eq!(up.weight.shape, [48, 32]);
-    assert!(up.bias.is_some() && mlp.down.bias.is_some() && !mlp.activation.is_gated());
+    assert!(up.bias.is_some() && mlp.down.bias.is_some() && !mlp.is_gated());
     refused(arcee(json!({"hidden_act": "silu"})), &["`hidden_act`", "\"relu2\""]);
 }
 

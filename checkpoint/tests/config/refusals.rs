@@ -101,7 +101,7 @@ fn refuses_unsupported_quantisation() {
 #[test]
 fn refuses_unsupported_options() {
     let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
-    case(json!({"hidden_act": "gelu"}), &["`hidden_act` is \"gelu\"", "supported are \"silu\""]);
+    case(json!({"hidden_act": "relu"}), &["`hidden_act` is \"relu\"", "supported are \"silu\""]);
     for rope_type in ["dynamic", "mrope"] {
         case(
             json!({"rope_scaling": {"rope_type": rope_type, "factor": 4.0, "alpha": 1000.0}}),
@@ -171,7 +171,20 @@ fn refuses_what_a_family_does_not_have() {
             json!({"use_bidirectional_attention": true}),
             &["`use_bidirectional_attention` is true"],
         ),
-        ("qwen2", json!({"is_causal": false}), &["`is_causal` is false"]),
+        (
+            "mistral",
+            json!({"is_causal": false, "sliding_window": 8}),
+            &["`is_causal` is false", "without a window"],
+        ),
+        (
+            "qwen3_5_text",
+            json!({"is_causal": false, "full_attention_interval": 2}),
+            &["`is_causal` is false"],
+        ),
+        ("bert", json!({"position_embedding_type": "relative_key"}), &["\"absolute\""]),
+        ("bert", json!({"is_decoder": true}), &["`is_decoder` is true"]),
+        ("bert", json!({"hidden_act": "relu"}), &["`hidden_act`", "\"gelu\""]),
+        ("roberta", json!({"pad_token_id": 255}), &["`pad_token_id` is 255"]),
         ("gemma2", json!({"hidden_activation": "relu"}), &["`hidden_activation` is \"relu\""]),
         ("smollm3", json!({"no_rope_layers": [1, 0]}), &["`no_rope_layers` has 2 entries for 3"]),
         ("smollm3", json!({"no_rope_layers": [1, 0, 2]}), &["`no_rope_layers`", "0 and 1"]),

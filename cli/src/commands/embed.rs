@@ -12,7 +12,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use text::Tokenizer;
 use xla_session::batching::{BatcherOptions, Gap, Request};
-use xla_session::pooling::normalize;
 use xla_session::scheduler::RequestId;
 use xla_session::{Batcher, Pooling};
 
@@ -49,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", conflicts_with = "prefix")]
     prompt_name: Option<String>,
 
-    /// Which hidden states a vector is made of [default: what the model's folder says, else last]
+    /// Which hidden states a vector is made of [default: what the model's folder says, else last, or mean of an encoder]
     #[arg(long, value_name = "NAME", value_parser = pooling_parser())]
     pooling: Option<Pooling>,
 
@@ -57,6 +56,11 @@ pub struct Args {
     /// modules without one that normalizes]
     #[arg(long, action = ArgAction::SetTrue)]
     no_normalize: bool,
+
+    /// Cut off the end of texts that are longer than the model was made for; else those that its context has no room for are
+    /// an error
+    #[arg(long, action = ArgAction::SetTrue)]
+    truncate: bool,
 
     /// Only the first numbers of a vector, so many: for models that were trained for it
     /// (Matryoshka), as Qwen3-Embedding
@@ -86,6 +90,7 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   iree-llm embed -m Qwen/Qwen3-Embedding-0.6B 'The capital of China is Beijing.'
+  iree-llm embed -m BAAI/bge-small-en-v1.5 --truncate --file texts.txt --output vectors.npy
   iree-llm embed -m ./Qwen3-Embedding-0.6B --file texts.txt --output vectors.npy
   iree-llm embed -m ./Qwen3-Embedding-0.6B --prompt-name query --dimensions 256 'What is rust?'
   iree-llm embed -m ./Qwen3-Embedding-0.6B --prefix 'Instruct: Find an answer\nQuery:' 'What is rust?'
@@ -108,7 +113,12 @@ impl Args {
         let progress = Progress::new(self.quiet);
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let said = Said::read(&model.folder, self.pooling)?;
-        let pooling = said.pooling.unwrap_or(Pooling::Last);
+        let vectors_of = iree_llm::Vectors::from(&said);
+        let vectors_of = iree_llm::Vectors {
+            normalized: vectors_of.normalized && !self.no_normalize,
+            ..vectors_of
+        };
+        let pooling = vectors_of.pooling;
         let prefix = match &self.prefix {
             Some(prefix) => prefix,
             None => said.prompts.find(self.prompt_name.as_deref())?,
@@ -140,7 +150,8 @@ impl Args {
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, &progress)?;
         engine.check_hidden()?;
-        let most = engine.model().config().hidden_size;
+        let most = vectors_of.width(engine.model().config().hidden_size);
+        let cut = self.truncate.then(|| vectors_of.most_tokens(engine.context()));
         let width = self.dimensions.map_or(most, |it| it as usize);
         ensure!(width <= most, "--dimensions {width}: the model's vectors have {most}");
         let mut options = BatcherOptions::of(&engine);
@@ -156,9 +167,9 @@ impl Args {
             batcher,
             tokenizer,
             prefix,
-            pooling,
+            vectors_of,
             width,
-            normalized: !self.no_normalize && said.normalized.unwrap_or(true),
+            cut,
             window: options.scheduler.most_running,
             flights: HashMap::new(),
             vectors,
@@ -227,10 +238,11 @@ struct Embedding<'a> {
     batcher: Batcher,
     tokenizer: Tokenizer,
     prefix: &'a str,
-    pooling: Pooling,
+    vectors_of: iree_llm::Vectors,
     /// Numbers of a vector that are kept.
     width: usize,
-    normalized: bool,
+    /// Most tokens of a text, whose end is cut off.
+    cut: Option<usize>,
     /// Most texts that are submitted at a time.
     window: usize,
     flights: HashMap<RequestId, Flight>,
@@ -278,10 +290,15 @@ impl Embedding<'_> {
 
     fn request(&mut self, text: Vec<u8>) -> Result<(RequestId, usize)> {
         let text = String::from_utf8(text).context("no UTF-8")?;
-        let prompt = self.tokenizer.encode(&format!("{}{text}", self.prefix), true)?;
+        let text = format!("{}{text}", self.prefix);
+        let prompt = match self.cut {
+            None => self.tokenizer.encode(&text, true)?,
+            Some(most) => self.tokenizer.encode_within(&text, most)?,
+        };
         ensure!(!prompt.is_empty(), "it has no tokens");
         let tokens = prompt.len();
-        let request = Request { prompt, pooling: Some(self.pooling), ..Request::default() };
+        let request =
+            Request { prompt, pooling: Some(self.vectors_of.pooling), ..Request::default() };
         let id = self.batcher.submit(request).map_err(|error| match error {
             xla_session::Error::RequestTooLarge { .. } => {
                 Error::from(error).context("raise --kv-memory")
@@ -316,11 +333,8 @@ impl Embedding<'_> {
     fn end(&mut self, flight: &Flight, vector: Result<Vec<f32>>) -> Result<()> {
         self.bar.inc(flight.bytes as u64);
         let outcome: Outcome = match vector {
-            Ok(mut vector) => {
-                vector.truncate(self.width);
-                if self.normalized {
-                    normalize(&mut vector);
-                }
+            Ok(vector) => {
+                let vector = self.vectors_of.finish(vector, Some(self.width));
                 self.counts.tokens += flight.tokens;
                 Ok((flight.tokens, vector))
             }

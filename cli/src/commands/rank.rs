@@ -37,9 +37,14 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE", conflicts_with = "documents")]
     file: Option<PathBuf>,
 
-    /// What documents are to be good for [default: what the model's folder says, or a search on the web]
+    /// What documents are to be good for [default: what the model's folder says, or a search on the web]; models that
+    /// are not asked for "yes" or "no" take none
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     instruction: Option<String>,
+
+    /// Cut off the end of documents that are too long for the model; else they are an error
+    #[arg(long, action = ArgAction::SetTrue)]
+    truncate: bool,
 
     /// Only the best, so many
     #[arg(long, value_name = "N")]
@@ -64,9 +69,11 @@ const EXAMPLES: &str = "\
 Examples:
   iree-llm rank -m Qwen/Qwen3-Reranker-0.6B --query 'Where is Oslo?' 'In Norway.' 'It rains.'
   iree-llm rank -m ./Qwen3-Reranker-0.6B --query 'Where is Oslo?' --file passages.txt --top 5
+  iree-llm rank -m BAAI/bge-reranker-v2-m3 --query 'Where is Oslo?' --file passages.txt --truncate
 
 A line of output, the best first: {\"index\": 0, \"score\": 0.97, \"document\": \"Oslo is in Norway.\"}
-A score is how likely the model's \"yes\" is beside its \"no\", from 0 to 1. Ctrl-C ranks what has been read so far; \
+A score is from 0 to 1: how likely the model's \"yes\" is beside its \"no\", or the sigmoid of what a model gives that reads \
+query and document at once (BERT, XLM-RoBERTa). Ctrl-C ranks what has been read so far; \
 the exit code is 130.";
 
 /// Most documents that run together.
@@ -90,10 +97,12 @@ impl Args {
         let no_vectors = Err(anyhow!("none are asked for").into());
         let llm = Llm::new(&model.name, batcher, tokenizer, template, no_vectors, ranking)?;
         let ranking = llm.ranking().map_err(|why| anyhow!("{}: {why}", model.name))?;
+        let most = self.truncate.then(|| llm.context());
         // What is found in its turn only would make all before it for nothing.
         for (at, document) in documents.iter().enumerate() {
-            let prompt = ranking.prompt(self.instruction.as_deref(), &self.query, document)?;
-            llm.room(&prompt).with_context(|| format!("document {}", at + 1))?;
+            let asked = ranking.request(self.instruction.as_deref(), &self.query, document, most);
+            let (asked, _) = asked.with_context(|| format!("document {}", at + 1))?;
+            llm.room(&asked.prompt).with_context(|| format!("document {}", at + 1))?;
         }
 
         let start = Instant::now();
@@ -105,7 +114,8 @@ impl Args {
             if interrupt::stopped() {
                 break;
             }
-            let scores = llm.blocking_rank(self.instruction.as_deref(), &self.query, some)?;
+            let scores =
+                llm.blocking_rank_within(self.instruction.as_deref(), &self.query, some, most)?;
             ranks.extend(scores.into_iter().zip(ranks.len()..));
             bar.inc(bytes(some));
             bar.set_message(format!("{} documents", ranks.len()));

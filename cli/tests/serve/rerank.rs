@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::server::*;
+use crate::support;
 use crate::tools::with_tools;
 
 /// A name for `folder` by which it is taken for Qwen3-Reranker, whose older folders say nothing of it.
@@ -179,4 +180,65 @@ fn a_folder_says_by_which_words_and_in_which_form_it_ranks() {
     let request = json!({"query": QUERY, "documents": DOCUMENTS});
     let error = server.post("/v1/rerank", &request).error(400);
     assert!(error["message"].as_str().unwrap().contains("1073741824"), "{error}");
+}
+
+/// Encoders, of vectors and of ranks, are served as other models are, and what they cannot do is refused.
+#[test]
+fn encoders_are_served() {
+    let folder =
+        |name: &str| format!("{}/../xla-session/tests/encoders/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (vectors, ranks) = (folder("bert-f32"), folder("xlm-roberta-classifier-f32"));
+    let server = Server::of(&["-m", &vectors, "-m", &ranks], &["--log", "off"]);
+    let post = |path: &str, more: Value| {
+        let mut request = json!({"model": "xlm-roberta-classifier-f32"});
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post(path, &request)
+    };
+    let documents = json!({"query": "w20 w30", "documents": ["w40 w50", "w70 w80"]});
+    let reply = post("/v1/rerank", documents.clone());
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let printed = ["rank", "-q", "-m", &ranks, "--query", "w20 w30", "w40 w50", "w70 w80"];
+    let printed = support::succeeds(&printed);
+    for (result, line) in reply.json()["results"].as_array().unwrap().iter().zip(printed.lines()) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            (&result["index"], &result["relevance_score"]),
+            (&line["index"], &line["score"])
+        );
+    }
+    let long = json!({"query": "w20 w30", "documents": ["w60 ".repeat(400)]});
+    post("/v1/rerank", long.clone()).error(400);
+    for most in [-1, 100] {
+        let mut cut = long.clone();
+        cut["truncate_prompt_tokens"] = most.into();
+        let reply = post("/v1/rerank", cut);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let expected = if most < 0 { 318 } else { most };
+        assert_eq!(reply.json()["usage"]["prompt_tokens"], expected);
+    }
+    for wrong in [0, -2] {
+        let mut cut = long.clone();
+        cut["truncate_prompt_tokens"] = wrong.into();
+        let error = post("/v1/rerank", cut).error(400);
+        assert_eq!(error["param"], "truncate_prompt_tokens");
+    }
+
+    let embed = |model: &str, more: Value| {
+        let mut request = json!({"model": model, "input": ["w20 w30", "w60 ".repeat(400)]});
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/v1/embeddings", &request)
+    };
+    embed("bert-f32", json!({})).error(400);
+    let reply = embed("bert-f32", json!({"truncate_prompt_tokens": -1}));
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert_eq!(reply.json()["usage"]["prompt_tokens"], 324);
+    let error = embed("xlm-roberta-classifier-f32", json!({})).error(400);
+    assert!(error["message"].as_str().unwrap().contains("has no vectors"), "{error}");
+    for (path, more) in [
+        ("/v1/completions", json!({"prompt": "w20"})),
+        ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": "w20"}]})),
+    ] {
+        post(path, more).error(400);
+    }
+    server.is_empty();
 }

@@ -29,6 +29,9 @@ struct Case {
     used: usize,
     start: usize,
     window: usize,
+    /// Keys behind itself that a row sees, of as many behind the last row.
+    behind: usize,
+    more: usize,
     /// Factor of the queries: scores far apart.
     size: f32,
     /// What products are multiplied with; 0 for one over the root of the width.
@@ -47,6 +50,8 @@ const PLAIN: Case = Case {
     used: 1,
     start: 0,
     window: 0,
+    behind: 0,
+    more: 0,
     size: 1.0,
     scale: 0.0,
     cap: 0.0,
@@ -64,12 +69,12 @@ impl Case {
     fn check_format(self, format: KvFormat, rng: &mut ChaCha8Rng) {
         const GUARD: f32 = 1234.5;
         let Self { kv_heads, head, group, width, rows, used, start, window, .. } = self;
-        let Self { size, scale, cap, .. } = self;
+        let Self { size, scale, cap, behind, more, .. } = self;
         let scale = if scale == 0.0 { 1.0 / (width as f32).sqrt() } else { scale };
         let heads = kv_heads * group;
         let (query_stride, output_stride) = (heads * width + 3, heads * width);
         let queries: Vec<_> = (0..rows * query_stride).map(|_| size * random(rng)).collect();
-        let tokens = start + used;
+        let tokens = start + used + more;
         let blocks = tokens.div_ceil(KV_BLOCK);
         let page_stride = kv_heads * width * KV_BLOCK;
         // Anywhere in the cache, and not in order.
@@ -87,7 +92,8 @@ impl Case {
             pages[block] as usize * page_stride + (head * KV_BLOCK + slot) * width + i
         };
         let oldest = if window == 0 { 0 } else { (start + 1).saturating_sub(window) };
-        for token in oldest..tokens {
+        let newest = (start + used + behind).min(tokens);
+        for token in oldest..newest {
             for i in 0..width {
                 keys[key_at(head, token, i)] = random(rng);
                 values[value_at(head, token, i)] = random(rng);
@@ -115,6 +121,8 @@ impl Case {
                 used,
                 start,
                 window,
+                behind,
+                keys_in_all: tokens,
                 group,
                 width,
                 scale,
@@ -139,8 +147,9 @@ impl Case {
                         assert!(computed.iter().all(|&it| it == 0.0), "{what}: padding");
                         continue;
                     }
-                    let end = start + row + 1;
-                    let from = if window == 0 { 0 } else { end.saturating_sub(window) };
+                    let own = start + row + 1;
+                    let end = (own + behind).min(tokens);
+                    let from = if window == 0 { 0 } else { own.saturating_sub(window) };
                     let query = &queries[row * query_stride + h * width..][..width];
                     let score = |token: usize| -> f64 {
                         let key = |i| f64::from(keys[key_at(head, token, i)]);
@@ -201,6 +210,18 @@ fn windows_match_f64_and_leave_older_keys_alone() {
         for (rows, used, start) in [(1, 1, 0), (1, 1, 64), (1, 1, 200), (16, 13, 130), (70, 70, 5)]
         {
             Case { window, rows, used, start, width: 24, ..PLAIN }.check(&mut rng);
+        }
+    }
+}
+
+#[test]
+fn keys_behind_a_row_match_f64_and_others_are_left_alone() {
+    let mut rng = ChaCha8Rng::seed_from_u64(12);
+    for (behind, more) in [(1, 0), (1, 5), (15, 3), (64, 100), (63, 63), (1000, 0), (1000, 300)] {
+        for (rows, used, start) in [(1, 1, 0), (1, 1, 64), (16, 13, 130), (70, 70, 0)] {
+            let case = Case { behind, more, rows, used, start, width: 24, ..PLAIN };
+            case.check(&mut rng);
+            Case { window: behind + 1, ..case }.check(&mut rng);
         }
     }
 }
@@ -267,6 +288,8 @@ fn halves_of_any_size_are_widened() {
                 used: 1,
                 start: 40,
                 window: 0,
+                behind: 0,
+                keys_in_all: 0,
                 group: 1,
                 width: 16,
                 scale: 0.25,
@@ -310,6 +333,8 @@ fn what_is_not_finite_is_not_hidden() {
                 used: 1,
                 start: 40,
                 window: 0,
+                behind: 0,
+                keys_in_all: 0,
                 group: 1,
                 width: 64,
                 scale: 0.125,
@@ -357,6 +382,8 @@ fn what_a_row_does_not_see_leaves_its_bits_alone() {
                     used: rows,
                     start,
                     window,
+                    behind: 0,
+                    keys_in_all: 0,
                     group,
                     width: WIDTH,
                     scale: 0.125,
@@ -423,6 +450,8 @@ fn weights(isa: Isa, scores: &[f32; SCORES], near: &[f32; SCORES]) -> [f64; SCOR
         used: 1,
         start: SCORES,
         window: 0,
+        behind: 0,
+        keys_in_all: 0,
         group: 1,
         width: KV_BLOCK,
         scale: 1.0,

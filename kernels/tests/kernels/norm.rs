@@ -28,6 +28,7 @@ fn rows_of_any_length_match_f64() {
             (1.0, true, false, true),
             (0.0, false, true, true),
             (1.0, false, false, false),
+            (0.0, false, true, false),
         ];
         for (isa, (offset, add, centred, weighted)) in
             Isa::all_here().into_iter().flat_map(|isa| ways.map(|way| (isa, way)))
@@ -38,6 +39,8 @@ fn rows_of_any_length_match_f64() {
             let of = Norm {
                 x: x.as_ptr(),
                 weight: if weighted { weight.as_ptr() } else { std::ptr::null() },
+                // Any numbers: the weights are some.
+                bias: if centred { weight.as_ptr() } else { std::ptr::null() },
                 y: y.as_mut_ptr(),
                 columns,
                 epsilon,
@@ -47,9 +50,10 @@ fn rows_of_any_length_match_f64() {
             };
             // SAFETY: this CPU has the instructions, and all are as long as stated.
             unsafe { norm(isa, &of) };
+            let bias = if centred { &weight } else { &zeros };
             let weight = if weighted { &weight } else { &zeros };
-            for ((&y, &x), &weight) in y.iter().zip(&x).zip(weight) {
-                let before = if add { 2.0 } else { 0.0 };
+            for (((&y, &x), &weight), &bias) in y.iter().zip(&x).zip(weight).zip(bias) {
+                let before = if add { 2.0 } else { 0.0 } + f64::from(bias);
                 let weight = f64::from(offset) + f64::from(weight);
                 let expected = before + (f64::from(x) - middle) / root * weight;
                 let error = (f64::from(y) - expected).abs();

@@ -151,7 +151,8 @@ impl Hub {
             if !has("config.json") {
                 return Err(anyhow!("{}: the repository has no config.json", id.name).into());
             }
-            for name in SMALL_FILES.into_iter().filter(|name| has(name)) {
+            let layers = sentence_transformers::LAYERS;
+            for name in SMALL_FILES.into_iter().chain(layers).filter(|name| has(name)) {
                 transfer.file(name)?;
             }
             if !asked.weights {

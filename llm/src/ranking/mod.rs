@@ -1,205 +1,133 @@
-//! How well documents answer a query, as models say it that are asked for "yes" or "no": Qwen3-Reranker and others in the
-//! layout of sentence-transformers with the module `LogitScore`.
+//! How well documents answer a query: by models that are asked for "yes" or "no" (`asked`), and by encoders that read query
+//! and document at once (`classifier`).
 
-use std::ops::ControlFlow;
+mod asked;
+mod classifier;
+
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, anyhow, bail};
-use serde::Deserialize;
-use serde_json::json;
-use text::{ChatTemplate, RenderOptions, Tokenizer};
-use xla_session::batching::{self, Request};
+use anyhow::{anyhow, bail};
+use text::{ChatTemplate, Tokenizer};
+use xla_session::batching::{Ended, Request};
+use xla_session::config::ModelConfig;
 
-use crate::sentence_transformers::{MODULES, Module, PROMPTS, Prompts, read};
-
-/// What Qwen3-Reranker is told where nobody says what a document is to be good for.
-const INSTRUCTION: &str =
-    "Given a web search query, retrieve relevant passages that answer the query";
+use self::asked::Asked;
+use self::classifier::Classifier;
 
 /// How a model ranks documents.
 #[derive(Debug)]
 pub struct Ranking {
-    /// What makes a prompt of the roles `query` and `document`; without one it is Qwen3-Reranker's.
-    template: Option<ChatTemplate>,
     tokenizer: Tokenizer,
-    instruction: String,
-    yes: u32,
-    /// Without it the logit of `yes` stands alone.
-    no: Option<u32>,
+    by: By,
 }
 
-/// The module that makes a score of logits.
-#[derive(Deserialize)]
-struct LogitScore {
-    true_token_id: u32,
-    false_token_id: Option<u32>,
+#[derive(Debug)]
+enum By {
+    Asked(Box<Asked>),
+    Classifier(Arc<Classifier>),
 }
 
 impl Ranking {
-    /// As the model in `folder` says, whose chat template is read where it ranks by that; `None` where it ranks nothing. Folders
-    /// of Qwen3-Reranker from before April 2026 say nothing: they are known by their name.
+    /// As the model in `folder` says, whose chat template is read where it ranks by that; `None` where it ranks nothing.
     ///
     /// # Errors
     ///
-    /// A file is damaged, or missing.
+    /// A file is damaged, or missing; it tells classes apart that are no ranks.
     pub fn read(
         folder: &Path,
         tokenizer: &Tokenizer,
-        template: impl FnOnce() -> Result<Option<ChatTemplate>>,
-    ) -> Result<Option<Self>> {
-        let modules = folder.join(MODULES);
-        let list = read::<Vec<Module>>(&modules)?.unwrap_or_default();
-        if let Some(module) = list.iter().find(|it| it.class() == "LogitScore") {
-            let path = folder.join(&module.path).join("config.json");
-            let score = read::<LogitScore>(&path)?;
-            let score = score.with_context(|| {
-                format!("{}: is missing: fetch it again (`iree-llm pull`)", path.display())
-            })?;
-            let prompts: Prompts = read(&folder.join(PROMPTS))?.unwrap_or_default();
-            let ranking = Self {
-                template: template()?,
-                tokenizer: tokenizer.clone(),
-                instruction: prompts.find(None)?.to_owned(),
-                yes: score.true_token_id,
-                no: score.false_token_id,
-            };
-            ranking.check().with_context(|| folder.display().to_string())?;
-            return Ok(Some(ranking));
-        }
-        if !is_qwen3_reranker(folder) {
-            return Ok(None);
-        }
-        let token = |text: &str| match tokenizer.encode(text, false)?[..] {
-            [id] => Ok(id),
-            _ => Err(anyhow!("{}: {text:?} is no token", folder.display())),
+        template: impl FnOnce() -> anyhow::Result<Option<ChatTemplate>>,
+    ) -> anyhow::Result<Option<Self>> {
+        let by = match Classifier::read(folder)? {
+            Some(classifier) => Some(By::Classifier(Arc::new(classifier))),
+            None => Asked::read(folder, tokenizer, template)?.map(|it| By::Asked(Box::new(it))),
         };
-        Ok(Some(Self {
-            template: None,
-            tokenizer: tokenizer.clone(),
-            instruction: INSTRUCTION.to_owned(),
-            yes: token("yes")?,
-            no: Some(token("no")?),
-        }))
-    }
-
-    /// Whether the model's template knows queries and documents.
-    fn check(&self) -> Result<()> {
-        if self.template.is_none() {
-            bail!("it ranks by its chat template, and has none");
-        }
-        let text = self.text("AN INSTRUCTION", "A QUERY", "A DOCUMENT")?;
-        match ["A QUERY", "A DOCUMENT"].into_iter().find(|it| !text.contains(it)) {
-            Some(missing) => bail!("its chat template leaves out {missing}: no such roles"),
-            None => Ok(()),
-        }
+        Ok(by.map(|by| Self { tokenizer: tokenizer.clone(), by }))
     }
 
     /// Whether the model's template is for that, and no chats.
     pub(crate) fn has_template(&self) -> bool {
-        self.template.is_some()
+        matches!(&self.by, By::Asked(asked) if asked.has_template())
     }
 
-    /// Itself, for a model of `vocab_size` tokens.
-    pub(crate) fn within(self, vocab_size: usize) -> Result<Self> {
-        let mut ids = [Some(self.yes), self.no].into_iter().flatten();
-        match ids.find(|&id| id as usize >= vocab_size) {
-            Some(id) => bail!("it ranks by the token {id}, of {vocab_size}"),
-            None => Ok(self),
+    /// Itself, for the model that `config` says.
+    pub(crate) fn within(self, config: &ModelConfig) -> anyhow::Result<Self> {
+        match &self.by {
+            By::Asked(asked) => asked.check_tokens(config.vocab_size)?,
+            By::Classifier(classifier) => classifier.check_width(config.hidden_size)?,
         }
+        Ok(self)
     }
 
-    /// The tokens of the question how well `document` answers `query`; `instruction` says what it is to be good for.
+    /// The request that says how well `document` answers `query`, and what its score is made by once it has ended;
+    /// `instruction` says what documents are to be good for, and `most` how many tokens there may be: what is too long of
+    /// the document is cut off.
     ///
     /// # Errors
     ///
-    /// The template or the tokenizer fails.
-    pub fn prompt(
+    /// The template or the tokenizer fails; an encoder takes no instruction; nothing of the document has room.
+    pub fn request(
         &self,
         instruction: Option<&str>,
         query: &str,
         document: &str,
-    ) -> Result<Vec<u32>> {
-        let text = self.text(instruction.unwrap_or(&self.instruction), query, document)?;
-        Ok(self.tokenizer.encode_chat(&text)?)
-    }
-
-    fn text(&self, instruction: &str, query: &str, document: &str) -> Result<String> {
-        let Some(template) = &self.template else {
-            return Ok(format!(
-                "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the \
-                 Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n\
-                 <Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n\
-                 <|im_start|>assistant\n<think>\n\n</think>\n\n"
-            ));
-        };
-        let said = [("system", instruction), ("query", query), ("document", document)];
-        let said = said.iter().filter(|(role, text)| *role != "system" || !text.is_empty());
-        let messages: Vec<_> =
-            said.map(|(role, content)| json!({"role": role, "content": content})).collect();
-        Ok(template.render(&messages, &RenderOptions::prompt())?)
-    }
-
-    /// The request that answers `prompt`, and where its score is once it has ended.
-    pub fn request(&self, prompt: Vec<u32>) -> (Request, Score) {
-        let score = Score::default();
-        let reads = Reads { yes: self.yes, no: self.no, score: score.clone() };
-        let constraint: Option<Box<dyn batching::Constraint>> = Some(Box::new(reads));
-        (Request { prompt, max_tokens: 1, constraint, ..Request::default() }, score)
+        most: Option<usize>,
+    ) -> crate::Result<(Request, Score)> {
+        match &self.by {
+            By::Asked(asked) => {
+                let prompt = asked.prompt(&self.tokenizer, instruction, (query, document), most)?;
+                let (request, logit) = asked.request(prompt);
+                Ok((request, Score(Of::Asked(logit))))
+            }
+            By::Classifier(_) if instruction.is_some() => {
+                let message = "an instruction: this model reads the query and the document alone";
+                Err(crate::Error::Unsupported(message.into()))
+            }
+            By::Classifier(classifier) => {
+                let request = classifier.request(&self.tokenizer, query, document, most)?;
+                Ok((request, Score(Of::Classifier(Arc::clone(classifier)))))
+            }
+        }
     }
 }
 
-/// How well a document answers a query.
-#[derive(Debug, Clone, Default)]
-pub struct Score(Arc<OnceLock<f32>>);
+/// What makes of a request that has ended how well its document answers the query.
+#[derive(Debug)]
+pub struct Score(Of);
+
+#[derive(Debug)]
+enum Of {
+    /// The logit, once it is there.
+    Asked(Arc<OnceLock<f32>>),
+    Classifier(Arc<Classifier>),
+}
 
 impl Score {
-    /// From 0 to 1, how likely "yes" is if there is only "no" besides; of a model that has no word for that, what the logit of
-    /// "yes" alone makes.
+    /// From 0 to 1. Of a model that is asked, how likely "yes" is if there is only "no" besides, or what the logit of "yes"
+    /// makes alone where it has no word for that; of an encoder what its logit makes.
     ///
     /// # Errors
     ///
-    /// The request has not come so far, or what came of it is no number.
-    pub fn probability(&self) -> crate::Result<f64> {
-        let logit = f64::from(*self.0.get().ok_or(xla_session::Error::Stopped)?);
+    /// The request has stopped before, or what came of it is no number.
+    pub fn probability(&self, ended: &Ended) -> crate::Result<f64> {
+        let stopped = xla_session::Error::Stopped;
+        let logit = match &self.0 {
+            Of::Asked(logit) => *logit.get().ok_or(stopped)?,
+            Of::Classifier(classifier) => classifier.logit(ended.vector.as_ref().ok_or(stopped)?),
+        };
         if logit.is_nan() {
             let message = "the score is no number: are weights of the model damaged?";
             return Err(anyhow!(message).into());
         }
-        Ok(1.0 / (1.0 + (-logit).exp()))
+        Ok(1.0 / (1.0 + (-f64::from(logit)).exp()))
     }
 }
 
-/// Whether `folder` is called so, or is one of that model's in the hub's cache.
-fn is_qwen3_reranker(folder: &Path) -> bool {
-    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    // `models--Qwen--Qwen3-Reranker-0.6B/snapshots/REVISION`
-    let snapshots = whole.parent().filter(|it| it.ends_with("snapshots"));
-    let names = [Some(folder), Some(&*whole), snapshots.and_then(Path::parent)];
-    let mut names = names.into_iter().flatten().filter_map(Path::file_name);
-    names.any(|it| it.to_string_lossy().to_lowercase().contains("qwen3-reranker"))
-}
-
-/// Reads the logits of the first token, of which none comes.
-#[derive(Debug, Clone)]
-struct Reads {
-    yes: u32,
-    no: Option<u32>,
-    score: Score,
-}
-
-impl batching::Constraint for Reads {
-    fn restrict(&mut self, logits: &mut [f32]) -> ControlFlow<()> {
-        let of = |id: u32| logits.get(id as usize).copied().unwrap_or(f32::NAN);
-        let _ = self.score.0.set(of(self.yes) - self.no.map_or(0.0, of));
-        ControlFlow::Break(())
-    }
-
-    fn accept(&mut self, _: u32) -> ControlFlow<()> {
-        ControlFlow::Break(())
-    }
-
-    fn duplicate(&self) -> Box<dyn batching::Constraint> {
-        Box::new(self.clone())
+/// `most` tokens less those of a prompt around a document, if some are left.
+fn room(most: usize, around: usize) -> anyhow::Result<usize> {
+    match most.checked_sub(around) {
+        Some(room @ 1..) => Ok(room),
+        _ => bail!("the query takes all {most} tokens that there may be: give a shorter one"),
     }
 }

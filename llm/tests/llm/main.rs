@@ -2,6 +2,8 @@
 
 #![cfg(feature = "iree")]
 
+mod encoders;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,7 +22,8 @@ fn session() -> SessionOptions {
     }
 }
 
-fn open(folder: &Path) -> Llm {
+/// With graphs that tests share.
+pub fn open(folder: &Path) -> Llm {
     let options = LlmOptions { session: session(), ..LlmOptions::default() };
     Llm::open_with(folder.to_str().unwrap(), &options).unwrap()
 }

@@ -37,6 +37,9 @@ pub struct Request {
     pub constraint: Option<Box<dyn Constraint>>,
     /// Which hidden states of the prompt become a vector; with it `max_tokens` is 0.
     pub pooling: Option<Pooling>,
+    /// Where a second text begins in the prompt, of an encoder that reads
+    /// [two](crate::engine::Sequence::set_second_text).
+    pub second_text: Option<usize>,
     /// Higher goes first.
     pub priority: i32,
 }
@@ -98,6 +101,7 @@ pub(super) struct Job {
     /// Why nothing may follow the answer that it began with.
     over: Option<FinishReason>,
     pub pooling: Option<Pooling>,
+    pub second_text: Option<usize>,
     /// Of the part of the prompt that has been run.
     pool: Option<Pool>,
     /// While it runs.
@@ -118,7 +122,7 @@ impl Job {
     /// guessed where it `speculates`.
     pub fn new(prompt: usize, answer: &[u32], request: Request, speculates: bool) -> Self {
         let Request { max_tokens, eos, sampler, likelihood, constraint, pooling, .. } = request;
-        let prompt_likelihood = request.prompt_likelihood;
+        let Request { prompt_likelihood, second_text, .. } = request;
         // What a form allows is known of the next token only, and what it forces is better than a guess.
         let guesses = speculates && constraint.is_none() && max_tokens > 1;
         let mut job = Self {
@@ -135,6 +139,7 @@ impl Job {
             guesser: guesses.then(Guesser::default),
             over: None,
             pooling,
+            second_text,
             pool: None,
             sequence: None,
             elsewhere: SharedPrefix::default(),

@@ -54,6 +54,10 @@ impl Pages for Sequences<'_> {
         self.engine.has_states()
     }
 
+    fn runs_whole(&self) -> bool {
+        self.engine.is_encoder()
+    }
+
     fn needed(&self, request: RequestId, rows: usize) -> usize {
         let sequence = self.jobs.get(&request).and_then(|job| job.sequence.as_ref());
         sequence.map_or(0, |it: &Sequence| it.pages_needed(rows))
@@ -73,6 +77,7 @@ impl Pages for Sequences<'_> {
         };
         let held = Held { tokens: sequence.len(), more: elsewhere.has_more() };
         if let Some(job) = self.jobs.get_mut(&request) {
+            sequence.set_second_text(job.second_text);
             job.start(sequence, elsewhere);
         }
         held

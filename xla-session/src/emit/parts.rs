@@ -107,6 +107,7 @@ impl Builder {
                 let above = self.max(x, &zero);
                 self.mul(&above, &above)
             }
+            Activation::Gelu => unreachable!("refused before"),
             Activation::Xielu => {
                 self.xielu(x, learned.expect("an MLP that has it has its numbers"))
             }

@@ -9,6 +9,8 @@ pub(crate) struct Batch {
     pub tokens: Vec<u32>,
     /// Its position in its sequence.
     pub positions: Vec<usize>,
+    /// Of which of its texts it is: 0, or 1 where there is a second one.
+    pub texts: Vec<u8>,
     /// Where its keys and values go: the page times 64, and the row of the page.
     pub slots: Vec<usize>,
     /// The runs.
@@ -31,15 +33,20 @@ pub(crate) struct Entry {
     pub start: usize,
     /// Where the table of the sequence begins.
     pub table: usize,
+    /// Tokens of the sequence behind the step.
+    pub end: usize,
 }
 
 impl Batch {
-    /// Adds a run.
-    pub fn push(&mut self, tokens: &[u32], reserved: &Reservation<'_>) {
+    /// Adds a run, of a sequence whose second text begins at a position, if it has one.
+    pub fn push(&mut self, tokens: &[u32], second: Option<usize>, reserved: &Reservation<'_>) {
         let (row, start) = (self.tokens.len(), reserved.start());
-        self.entries.push(Entry { row, rows: tokens.len(), start, table: self.tables.len() });
+        let (rows, table, end) = (tokens.len(), self.tables.len(), start + tokens.len());
+        self.entries.push(Entry { row, rows, start, table, end });
         self.tokens.extend(tokens);
-        self.positions.extend(start..start + tokens.len());
+        self.positions.extend(start..end);
+        let is_second = |position| second.is_some_and(|second| second <= position);
+        self.texts.extend((start..end).map(|position| u8::from(is_second(position))));
         self.slots.extend(reserved.slots());
         self.tables.extend(reserved.pages());
         self.states.extend(reserved.states());

@@ -57,6 +57,8 @@ pub struct Sequence {
     table: PageTable,
     /// How many of its first pages need not be kept any more for other processes.
     kept: usize,
+    /// Where its second text begins.
+    second_text: Option<usize>,
 }
 
 /// Some tokens of a step.
@@ -130,7 +132,13 @@ impl Sequence {
     /// A second sequence with the same tokens. They share all pages, until one of them writes into the
     /// last.
     pub fn fork(&self) -> Self {
-        Self { table: self.table.fork(), kept: self.kept }
+        Self { table: self.table.fork(), ..*self }
+    }
+
+    /// Tells an [encoder](checkpoint::architecture::Architecture::is_encoder) that reads two texts at once (a query and a
+    /// document) where the second one begins. Others have no use for it.
+    pub fn set_second_text(&mut self, position: Option<usize>) {
+        self.second_text = position;
     }
 
     /// Forgets all but the first `tokens` tokens; or more, where layers keep a state and there is none of so
@@ -172,6 +180,9 @@ impl Engine {
                 "steps of {rows} rows: this model was opened for 1 to {most_rows}"
             )));
         }
+        // A text is run at once.
+        let encodes = config.architecture.is_encoder();
+        let context = if encodes { context.min(rows) } else { context };
         let (page_bytes, state_bytes) = (loaded.page_bytes(), loaded.state_bytes());
         let bytes = options.kv_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         let states = options.count_of_states(state_bytes);
@@ -198,14 +209,19 @@ impl Engine {
         // Slots are 32-bit numbers to the kernels.
         let pages = pages.min(i32::MAX as usize / KV_BLOCK);
         let executor = loaded.executor(pages, states)?;
-        let pool = match options.prefix_cache {
+        // What is known of tokens depends on those behind them.
+        let pool = match options.prefix_cache && !encodes {
             cached if states > 0 => PagePool::with_states(pages, states, cached),
             true => PagePool::new(pages),
             false => PagePool::without_prefix_cache(pages),
         };
-        if states > 0 && options.share.is_some() {
-            let message = "layers of this model keep states, which no other process finds: leave out shared pages";
-            return Err(Error::Unsupported(message.into()));
+        if (states > 0 || encodes) && options.share.is_some() {
+            let what = if encodes {
+                "this model is an encoder: what it knows of a token is of no use to another text"
+            } else {
+                "layers of this model keep states, which no other process finds"
+            };
+            return Err(Error::Unsupported(format!("{what}: leave out shared pages")));
         }
         let share = |share: &KvShare| {
             let identity = loaded.page_identity().ok_or_else(|| {
@@ -270,7 +286,7 @@ impl Engine {
 
     /// A sequence without tokens.
     pub fn sequence(&self) -> Sequence {
-        Sequence { table: self.pool.table(), kept: 0 }
+        Sequence { table: self.pool.table(), kept: 0, second_text: None }
     }
 
     /// What became of pages that other processes may find; `None` without [`EngineOptions::share`].
@@ -374,16 +390,17 @@ impl Engine {
     pub(crate) fn step_unkept(&mut self, runs: &mut [Run<'_>]) -> Result<Vec<Output>> {
         self.check(runs)?;
         let wants: Vec<_> = runs.iter().map(|run| (run.want, run.tokens.len())).collect();
+        let seconds: Vec<_> = runs.iter().map(|run| run.sequence.second_text).collect();
         let mut reserved: Vec<(Reservation<'_>, &[u32])> = Vec::with_capacity(runs.len());
         for run in &mut *runs {
             reserved.push((run.sequence.table.reserve(run.tokens.len())?, run.tokens));
         }
         let mut batch = Batch::default();
-        for (reservation, tokens) in &reserved {
+        for ((reservation, tokens), second) in reserved.iter().zip(seconds) {
             if let Some(copy) = reservation.copy() {
                 self.executor.copy(copy)?;
             }
-            batch.push(tokens, reservation);
+            batch.push(tokens, second, reservation);
         }
         let outputs = if batch.rows() == 0 {
             Vec::new()
@@ -454,6 +471,26 @@ impl Engine {
         Err(Error::Unsupported(message.into()))
     }
 
+    /// Whether the model is an [encoder](checkpoint::architecture::Architecture::is_encoder): then a run is a whole text, of
+    /// which hidden states come.
+    pub fn is_encoder(&self) -> bool {
+        self.model.config().architecture.is_encoder()
+    }
+
+    /// Whether there are logits, and so tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) of an encoder.
+    pub fn check_logits(&self) -> Result<()> {
+        if !self.is_encoder() {
+            return Ok(());
+        }
+        let message =
+            "this model is an encoder: it makes vectors of texts (`iree-llm embed`), and no tokens";
+        Err(Error::Unsupported(message.into()))
+    }
+
     fn check(&self, runs: &[Run<'_>]) -> Result<()> {
         let vocab_size = self.model.config().vocab_size;
         let (context, max) = (self.context, self.model.config().longest_context);
@@ -470,8 +507,16 @@ impl Engine {
             if length > context {
                 return Err(Error::ContextFull { needed: length, context, max });
             }
-            if matches!(want, Want::Hidden | Want::AllHidden) {
-                self.check_hidden()?;
+            match want {
+                Want::Nothing => {}
+                Want::Hidden | Want::AllHidden => self.check_hidden()?,
+                Want::Token | Want::Tokens | Want::Logits | Want::AllLogits => {
+                    self.check_logits()?;
+                }
+            }
+            if self.is_encoder() && !sequence.is_empty() {
+                let message = "an encoder runs a text at once: take a sequence of its own for each";
+                return Err(Error::Unsupported(message.into()));
             }
             rows += tokens.len();
             needed += sequence.table.needed(tokens.len());

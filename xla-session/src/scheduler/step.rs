@@ -103,22 +103,28 @@ impl Scheduler {
         running.filter(|(_, it)| which(it)).map(|(&rank, _)| rank).collect()
     }
 
-    /// Plans up to `rows` rows of a running request, as many as there are pages for, but one at
-    /// least: for that, others are preempted from the last rank up to this one. Returns the number
-    /// of rows.
+    /// Plans up to `most` rows of a running request, as many as there are pages for, but one at
+    /// least, or all where that has to be: for that, others are preempted from the last rank up to this one. Returns the
+    /// number of rows.
     fn plan_run(
         &mut self,
         rank: Rank,
-        rows: usize,
+        most: usize,
         pages: &mut impl Pages,
         draft: &mut Draft,
     ) -> usize {
         while let Some(tracked) = self.running.get(&rank) {
             let spare = draft.spare(pages);
-            let mut rows = rows.min(tracked.behind());
+            if pages.runs_whole() && most < tracked.behind() {
+                return 0;
+            }
+            let mut rows = most.min(tracked.behind());
             while rows > 0 && pages.needed(tracked.id, rows) > spare {
                 let end = tracked.computed + rows;
                 rows = ((end - 1) / KV_BLOCK * KV_BLOCK).saturating_sub(tracked.computed);
+            }
+            if pages.runs_whole() && rows < tracked.behind() {
+                rows = 0;
             }
             if pages.has_states() {
                 rows = piece(tracked.computed, rows, tracked.behind());
@@ -159,6 +165,9 @@ impl Scheduler {
         {
             let Some((&rank, tracked)) = self.waiting.first_key_value() else { break };
             if before.is_some_and(|before| before < rank) {
+                break;
+            }
+            if pages.runs_whole() && rows - used < tracked.tokens.len() {
                 break;
             }
             let cached = pages.cached_prefix(tracked.id, &tracked.tokens);

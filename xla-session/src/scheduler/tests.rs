@@ -232,6 +232,29 @@ fn nobody_waits_for_pages_that_are_not_kept() {
     assert_eq!(rows_of_all(&mut driver, &prompts), (600, 3));
 }
 
+/// As many as fit into a step, and never a part of one; a step that failed is tried again.
+#[test]
+fn texts_that_are_run_whole_share_steps() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 8);
+    driver.pages.pool = crate::pages::PagePool::without_prefix_cache(8);
+    driver.pages.whole = true;
+    let lengths = [100, 156, 1, 200, 60, 256, 3];
+    let add = |driver: &mut Driver, length| driver.add(request(0..length, 0, 0)).unwrap();
+    let ids = lengths.map(|length| add(&mut driver, length));
+    let mut steps = Vec::new();
+    while driver.finished.len() < ids.len() {
+        // What is planned and not told to have run has failed.
+        let planned = driver.plan();
+        let plan = driver.step();
+        assert_eq!(planned.runs, plan.runs);
+        assert!(plan.preempted.is_empty());
+        steps.push(plan.runs.iter().map(|run| run.tokens.len()).collect::<Vec<_>>());
+    }
+    // The third begins a step, into which the fourth fits: pages are few enough then for the fifth to wait.
+    assert_eq!(steps, [vec![100, 156], vec![1, 200], vec![60], vec![256], vec![3]]);
+    assert_eq!(driver.finished, ids);
+}
+
 /// A text whose tokens are judged is computed anew; who finds most of it, and goes first, does not wait for that.
 #[test]
 fn nobody_waits_for_a_prompt_that_is_computed_anew_for_its_own_sake() {

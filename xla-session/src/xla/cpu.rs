@@ -102,7 +102,8 @@ struct CpuExecutor {
     device: Device,
     session: Session,
     config: ModelConfig,
-    functions: [Function; 4],
+    /// Those that the model has.
+    functions: [Option<Function>; 4],
     places: crate::lower::cpu::Workspace,
     memory: Buffer,
     /// The body of the step in flight, until its head or [`Executor::finish`] waits for it.
@@ -188,8 +189,10 @@ impl CpuExecutor {
             })?;
             Ok(Function { call, rows, attention, runs: number(Number::Runs) })
         };
-        let [body, head, greedy, hidden] = &model.program.functions;
-        let functions = [load(body)?, load(head)?, load(greedy)?, load(hidden)?];
+        let mut functions = [None, None, None, None];
+        for (to, function) in functions.iter_mut().zip(&model.program.functions) {
+            *to = function.as_ref().map(load).transpose()?;
+        }
         Ok(Self {
             device: device.clone(),
             session,
@@ -218,7 +221,10 @@ impl CpuExecutor {
 
     /// Starts function `which` for `rows` rows, after what is in flight.
     fn start(&mut self, which: usize, rows: usize) -> iree_rt::Result<Pending> {
-        let Function { call, rows: at, .. } = &mut self.functions[which];
+        let Some(Function { call, rows: at, .. }) = &mut self.functions[which] else {
+            let message = "the graph has no such function: an encoder has no logits";
+            return Err(iree_rt::Error::new(iree_rt::Code::Unimplemented, message));
+        };
         call.set(*at, rows as i32)?;
         let after = self.pending.as_ref().map(Pending::fence);
         call.invoke_async(&mut self.session, after)
@@ -234,7 +240,7 @@ impl CpuExecutor {
         let layers = self.config.architecture.layers.iter().filter_map(Layer::attention);
         let group = layers.map(|attention| heads / attention.kv_heads).max().unwrap_or(1);
         let entries = cut(&batch.entries, (QUERIES / group).max(1));
-        let numbers = |it: &Entry| [it.row, it.rows, it.start, it.table].map(|n| n as i32);
+        let numbers = |it: &Entry| [it.row, it.rows, it.start, it.table, it.end].map(|n| n as i32);
         let written: Vec<_> = entries.iter().flat_map(numbers).collect();
         let places = &self.places;
         let mut put = |place: Place, data: &[u8]| {
@@ -245,6 +251,14 @@ impl CpuExecutor {
             self.inputs[place.at..end].copy_from_slice(data);
         };
         put(places.tokens, bytemuck::cast_slice(&tokens));
+        if let Some(of) = &self.config.architecture.positions {
+            let rows: Vec<_> = batch.positions.iter().map(|it| (of.first + it) as i32).collect();
+            put(places.positions, bytemuck::cast_slice(&rows));
+            if of.texts.is_some() {
+                let texts: Vec<_> = batch.texts.iter().map(|&text| i32::from(text)).collect();
+                put(places.texts, bytemuck::cast_slice(&texts));
+            }
+        }
         put(places.slots, bytemuck::cast_slice(&slots));
         for (places, angles) in places.angles.iter().zip(&angles) {
             for (place, angles) in places.iter().zip(angles) {
@@ -269,7 +283,8 @@ impl CpuExecutor {
 
         let tables = self.tables.buffer();
         let tables = tables.view(&[tables.byte_len()], ElementType::I8)?;
-        let Function { call, attention, runs, .. } = &mut self.functions[Program::BODY];
+        let body = self.functions[Program::BODY].as_mut();
+        let Function { call, attention, runs, .. } = body.expect("every model has a body");
         if let Some(at) = *runs {
             call.set(at, batch.states.len() as i32)?;
         }
@@ -316,12 +331,13 @@ fn table(device: &Device, pages: usize) -> iree_rt::Result<BufferView> {
 
 /// Runs of at most `most` rows.
 fn cut(entries: &[Entry], most: usize) -> Vec<Entry> {
-    let parts = entries.iter().flat_map(|&Entry { row, rows, start, table }| {
+    let parts = entries.iter().flat_map(|&Entry { row, rows, start, table, end }| {
         (0..rows).step_by(most).map(move |at| Entry {
             row: row + at,
             rows: most.min(rows - at),
             start: start + at,
             table,
+            end,
         })
     });
     parts.collect()

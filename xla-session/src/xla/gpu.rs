@@ -330,7 +330,7 @@ impl GpuExecutor {
         let positions = padded(&mut at.iter().copied(), 0);
         let slots = padded(&mut batch.slots[rows.clone()].iter().copied(), self.nobodys * KV_BLOCK);
         let (mut tables, mut pages) = (Vec::new(), Vec::new());
-        for &Entry { row, rows: of, start, table } in &batch.entries {
+        for &Entry { row, rows: of, start, table, .. } in &batch.entries {
             let these = row.max(rows.start)..(row + of).min(rows.end);
             if let Some(last) = these.clone().next_back() {
                 tables.extend(these.map(|_| pages.len()));

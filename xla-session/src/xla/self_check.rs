@@ -160,8 +160,9 @@ fn logits(
         executor.run(&Batch {
             tokens: tokens[rows.clone()].to_vec(),
             positions: rows.clone().collect(),
+            texts: vec![0; count],
             slots: rows.map(slot).collect(),
-            entries: vec![Entry { row: 0, rows: count, start, table: 0 }],
+            entries: vec![Entry { row: 0, rows: count, start, table: 0, end: start + count }],
             tables: tables.iter().map(|&page| page as u32).collect(),
             states: Vec::new(),
         })?;

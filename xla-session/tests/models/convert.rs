@@ -75,3 +75,15 @@ fn quantised_folders_become_their_values() {
         assert_runs(&Fixture::read(entry.unwrap().path()));
     }
 }
+
+#[test]
+fn encoders_are_converted_and_what_ranks_is_refused() {
+    let encoders = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encoders");
+    for name in ["bert-f32", "bert-masked-lm-f16", "roberta-bf16", "qwen2-both-ways-f16"] {
+        let (name, folder) = (name.to_owned(), encoders.join(name));
+        assert_same(&Fixture { name, folder, cases: Vec::new() });
+    }
+    let options = ConvertOptions::new(Float::F32);
+    let error = Conversion::open(&encoders.join("bert-classifier-f32"), options).unwrap_err();
+    assert!(error.to_string().contains("ranks or classifies"), "{error}");
+}

@@ -443,7 +443,7 @@ fn hidden_states_are_what_logits_are_made_of() {
         let checkpoint = Checkpoint::open(&fixture.folder, LoadMode::Mmap).unwrap();
         let mut engine = engine(&model, |_| {});
         let config = model.config();
-        let matrix = checkpoint.get(config.output()).unwrap().to_f32();
+        let matrix = checkpoint.get(config.output().unwrap()).unwrap().to_f32();
         let logits = config.architecture.logits;
         let product = |hidden: &[f32]| -> Vec<f32> {
             let rows = matrix.chunks(config.hidden_size);

@@ -18,7 +18,7 @@ use crate::fixtures;
 fn biases(config: &ModelConfig, checkpoint: &Checkpoint) -> (Vec<Vec<String>>, Program) {
     let formats = WeightFormats::new(Precision::Stored, config, checkpoint);
     let program = cpu::program(config, &formats, &CpuTarget::new(Isa::Portable, 1), 8, 1);
-    let body = program.functions[Program::BODY].arguments.iter();
+    let body = program.functions[Program::BODY].as_ref().unwrap().arguments.iter();
     let biases = body.filter_map(|argument| match &argument.source {
         Source::Weight(spec, _) => spec
             .parts

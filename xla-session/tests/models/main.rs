@@ -20,6 +20,8 @@ mod cuda;
 #[cfg(feature = "iree")]
 mod cuda_code;
 #[cfg(feature = "iree")]
+mod encoders;
+#[cfg(feature = "iree")]
 mod encodings;
 #[cfg(feature = "iree")]
 mod engine;

@@ -113,6 +113,8 @@ kernel_abi! {
             cap,
             /// Latest keys that a row sees, or 0: all.
             window,
+            /// Keys behind itself that a row sees.
+            behind,
             /// Whether there are sinks.
             sunk,
             /// How many entries there are, and where.
@@ -123,6 +125,9 @@ kernel_abi! {
         }
     }
 }
+
+/// More keys than there are.
+const ALL: usize = u32::MAX as usize;
 
 /// Rows of a work item of [`Append`].
 const TOGETHER: usize = 16;
@@ -135,6 +140,7 @@ impl Steps<'_> {
         debug_assert_eq!(query.epsilon, key.epsilon, "the kernel takes one");
         debug_assert_eq!(query.offset, key.offset, "the kernel takes one");
         debug_assert_eq!(query.centred, key.centred, "the kernel takes one");
+        debug_assert!(query.bias.is_none() && key.bias.is_none(), "the kernel takes none");
         let of_each = query.is_of_each_head();
         let [queries, keys] = [query, key].map(|norm| match of_each {
             true => self.weight(&WeightSpec::floats(&norm.weight), 0),
@@ -212,8 +218,8 @@ impl Steps<'_> {
     /// Norms and rotates the queries and keys of all rows, and adds their keys and values to the cache; then
     /// the queries attend, as products with weights of `format` take what they mix.
     pub(super) fn attend(&mut self, layer: usize, attention: &Attention, format: Format) {
-        let &Attention { heads, kv_heads, head_dim: width, window, scale, cap, ropes, .. } =
-            attention;
+        let &Attention { heads, kv_heads, head_dim: width, window, scale, cap, .. } = attention;
+        let &Attention { ropes, both_ways, .. } = attention;
         if let Some(latent) = &attention.latent {
             self.expand(attention, latent);
         }
@@ -262,7 +268,8 @@ impl Steps<'_> {
             scale: bits(scale).into(),
             cap: bits(cap.unwrap_or(0.0)).into(),
             // A wider one sees all that there is.
-            window: window.map_or(0, |it| it.min(u32::MAX as usize)).into(),
+            window: window.map_or(0, |it| it.min(ALL)).into(),
+            behind: if both_ways { window.map_or(ALL, |it| (it - 1).min(ALL)) } else { 0 }.into(),
             sunk: usize::from(sinks.is_some()).into(),
             entries: self.entries.clone(),
             entries_at: places.entries.at.into(),
@@ -305,6 +312,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
                 let norm = kernels::Norm {
                     x,
                     weight,
+                    bias: std::ptr::null(),
                     y: x,
                     columns,
                     epsilon,
@@ -380,8 +388,8 @@ fn attend(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
         // work items write the same queries of a row; the kernel is for this CPU.
         unsafe {
             let entry = at(of.entries_at).cast::<i32>().add(entry * ENTRY);
-            let [row, rows, start, table] =
-                [0, 1, 2, 3].map(|i| usize::try_from(*entry.add(i)).unwrap_or(0));
+            let [row, rows, start, table, keys_in_all] =
+                [0, 1, 2, 3, 4].map(|i| usize::try_from(*entry.add(i)).unwrap_or(0));
             let first = kv_head * (of.heads / of.kv_heads) + member;
             let query = first * of.width;
             let head = kv_head * of.width * kernels::KV_BLOCK * format.bytes();
@@ -401,6 +409,8 @@ fn attend(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
                 used: rows,
                 start,
                 window: of.window,
+                behind: of.behind,
+                keys_in_all,
                 group,
                 width: of.width,
                 scale: number(of.scale),

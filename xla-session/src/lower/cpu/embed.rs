@@ -1,6 +1,6 @@
 //! Rows of the embedding table.
 
-use checkpoint::architecture::Parameter;
+use checkpoint::architecture::{Parameter, Positions};
 use kernels::LANES;
 
 use super::abi::kernel_abi;
@@ -23,7 +23,7 @@ kernel_abi! {
         }
         numbers {
             /// `[rows]` of i32: which rows of the table.
-            tokens,
+            which,
             /// `[rows, stride]` of f32.
             to,
             stride,
@@ -35,21 +35,20 @@ kernel_abi! {
 }
 
 impl Steps<'_> {
-    /// Looks up the rows of all tokens in `embedding`, and multiplies them with `scale`.
-    pub(super) fn embed(&mut self, embedding: &Parameter, scale: f32, to: Place) {
+    /// Looks up the rows `which` in `embedding`, and multiplies them with `scale`.
+    pub(super) fn embed(&mut self, embedding: &Parameter, scale: f32, (which, to): (Place, Place)) {
         // A tied table is packed for the output projection; its rows are taken from there.
         let format = self.format_of([embedding]);
-        let packed = self.config.output() == embedding || format.is_quantised();
+        let packed = self.config.output() == Some(embedding) || format.is_quantised();
         let layout = if packed { Layout::Packed { lanes: LANES } } else { Layout::Rows };
         let table = self.matrix([embedding], layout);
-        let tokens = self.workspace.tokens;
         let items = self.rows.clone();
         let memory = self.memory.clone();
         let call = Rows {
             table: &table.weights,
             offsets: table.offsets_or_weights(),
             memory: &memory,
-            tokens: tokens.at.into(),
+            which: which.at.into(),
             to: to.at.into(),
             stride: to.stride.into(),
             rows: table.rows.into(),
@@ -59,6 +58,17 @@ impl Steps<'_> {
         self.update(|b| call.call(b, &symbol, &items));
         self.scale(to, table.columns, scale, None);
     }
+
+    /// Adds what positions, and texts, have to the residual stream.
+    pub(super) fn add_positions(&mut self, of: &Positions) {
+        let places = self.workspace.clone();
+        self.embed(&of.embedding, 1.0, (places.positions, places.sum));
+        self.add_to_stream(places.sum);
+        if let Some(texts) = &of.texts {
+            self.embed(texts, 1.0, (places.texts, places.sum));
+            self.add_to_stream(places.sum);
+        }
+    }
 }
 
 #[cfg(feature = "iree")]
@@ -66,9 +76,9 @@ pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
     /// The row of the table, and where it goes.
     fn place(item: usize, of: &Rows<*mut u8, usize>) -> (usize, *mut f32) {
         let at = |place: usize| of.memory.wrapping_add(place);
-        // SAFETY: the graph has a token for each row of a step.
-        let token = unsafe { *at(of.tokens).cast::<i32>().add(item) };
-        let row = usize::try_from(token).unwrap_or(0).min(of.rows - 1);
+        // SAFETY: the graph has a token, a position and a text for each row of a step.
+        let row = unsafe { *at(of.which).cast::<i32>().add(item) };
+        let row = usize::try_from(row).unwrap_or(0).min(of.rows - 1);
         (row, at(of.to).cast::<f32>().wrapping_add(item * of.stride))
     }
     for format in Format::ALL {

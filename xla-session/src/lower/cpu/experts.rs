@@ -298,7 +298,14 @@ impl Steps<'_> {
             self.expert_bias(experts.iter().map(|mlp| &mlp.gate_up[which]), &places, to);
         }
         let activation = experts[0].activation;
-        self.gate((activation, &[]), &places, [at.gate_up, behind], at.gated, wide, down.format);
+        self.gate(
+            (activation, &[]),
+            &places,
+            (at.gate_up, Some(behind)),
+            at.gated,
+            wide,
+            down.format,
+        );
         self.expert_product(&down, experts.len(), *top_k, at.gated, at.out);
         self.expert_bias(experts.iter().map(|mlp| &mlp.down), &places, at.out);
 

@@ -22,7 +22,7 @@ kernel_abi! {
             /// `[rows, stride]` of f32: the gate, or up where there is none.
             from,
             stride,
-            /// `[rows, up_stride]` of f32: up, where there is a gate.
+            /// `[rows, up_stride]` of f32, plus 1: up, where there is a gate; or 0.
             up,
             up_stride,
             /// `[rows, columns]` of f32.
@@ -67,7 +67,7 @@ impl Steps<'_> {
         &mut self,
         (activation, learned): (Activation, &[Parameter]),
         rows: &Index,
-        [from, up]: [Place; 2],
+        (from, up): (Place, Option<Place>),
         to: [Place; 2],
         columns: usize,
         format: Format,
@@ -75,6 +75,7 @@ impl Steps<'_> {
         let (symbol, [alpha, limit]) = match activation {
             Activation::Silu => ("gate_silu", [0.0; 2]),
             Activation::GeluTanh => ("gate_gelu_tanh", [0.0; 2]),
+            Activation::Gelu => ("gate_gelu", [0.0; 2]),
             Activation::Clamped { alpha, limit } => ("gate_clamped", [alpha, limit]),
             Activation::ReluSquared => ("relu_squared", [0.0; 2]),
             Activation::Xielu => ("xielu", [0.0; 2]),
@@ -85,8 +86,8 @@ impl Steps<'_> {
             memory: &memory,
             from: from.at.into(),
             stride: from.stride.into(),
-            up: up.at.into(),
-            up_stride: up.stride.into(),
+            up: up.map_or(0, |up| up.at + 1).into(),
+            up_stride: up.map_or(0, |up| up.stride).into(),
             to: to[0].at.into(),
             narrow: narrow.into(),
             columns: columns.into(),
@@ -97,6 +98,7 @@ impl Steps<'_> {
         if activation != Activation::Xielu {
             return self.update(|b| call.call(b, symbol, &items));
         }
+        debug_assert!(up.is_none(), "no family has both");
         let learned = self.vector(learned);
         let Gate { memory, from, stride, to, narrow, columns, .. } = call;
         let call = Xielu { learned: &learned, memory, from, stride, to, narrow, columns };
@@ -118,13 +120,23 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
         let (positive, negative) = (soft(a), beta + soft(b));
         let activation = kernels::Activation::Xielu { positive, negative, beta, epsilon };
         let Xielu { memory, from, stride, to, narrow, columns, .. } = of;
-        let (up, up_stride) = (from, stride);
-        let of =
-            Gate { memory, from, stride, up, up_stride, to, narrow, columns, alpha: 0, limit: 0 };
+        let of = Gate {
+            memory,
+            from,
+            stride,
+            up: 0,
+            up_stride: 0,
+            to,
+            narrow,
+            columns,
+            alpha: 0,
+            limit: 0,
+        };
         run(isa, activation, item, of);
     };
     all.with("gate_silu", kernel(kernels::Activation::Silu))
         .with("gate_gelu_tanh", kernel(kernels::Activation::GeluTanh))
+        .with("gate_gelu", kernel(kernels::Activation::Gelu))
         .with("gate_clamped", Gate::kernel(clamped))
         .with("relu_squared", kernel(kernels::Activation::ReluSquared))
         .with("xielu", Xielu::kernel(xielu))
@@ -142,7 +154,10 @@ fn run(isa: kernels::Isa, activation: kernels::Activation, item: usize, of: Gate
         let gate = at(of.from).cast::<f32>().add(row * of.stride + first);
         let to = row * of.columns + first;
         let y = at(of.to).cast::<f32>().add(to);
-        let up = at(of.up).cast::<f32>().add(row * of.up_stride + first);
+        let up = match of.up {
+            0 => std::ptr::null(),
+            up => at(up - 1).cast_const().cast::<f32>().add(row * of.up_stride + first),
+        };
         kernels::gate(isa, &kernels::Gate { activation, gate, up, y, len });
         if of.narrow > 0 {
             let narrow = at(of.narrow - 1).cast::<u16>().add(to);

@@ -137,7 +137,8 @@ impl Steps<'_> {
 
     /// The projection that gives the logits.
     fn output_matrix(&mut self) -> Matrix {
-        self.matrix([self.config.output()], Layout::Packed { lanes: LANES })
+        let output = self.config.output().expect("a decoder has one");
+        self.matrix([output], Layout::Packed { lanes: LANES })
     }
 
     /// The sketch beside the output projection; none where it would cost more than it gains.

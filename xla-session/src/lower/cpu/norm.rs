@@ -14,6 +14,8 @@ kernel_abi! {
         reads {
             /// `[columns]` of f32.
             weight,
+            /// The same; anything where there is none.
+            bias,
         }
         updates {
             memory,
@@ -37,6 +39,8 @@ kernel_abi! {
             offset,
             /// Whether the mean is taken off first.
             centred,
+            /// Whether there is a bias.
+            biased,
             /// Whether it is added to what is there.
             add,
         }
@@ -55,11 +59,14 @@ kernel_abi! {
             /// `[rows, stride]` of f32.
             from,
             stride,
-            /// `[rows, columns]` of f32.
+            /// `[rows, to_stride]` of f32.
             to,
+            to_stride,
             /// As of [`Norm`].
             narrow,
             columns,
+            /// Whether it is added to what is there.
+            add,
         }
     }
 }
@@ -94,22 +101,47 @@ impl Steps<'_> {
     }
 
     /// All rows of the residual stream, normed if there is a norm, as products with weights of `format`
-    /// take them.
-    pub(super) fn normed(&mut self, norm: Option<&architecture::Norm>, format: Format) {
+    /// take them; the stream itself too, where the norm is of it.
+    pub(super) fn normed(
+        &mut self,
+        norm: Option<&architecture::Norm>,
+        norms_stream: bool,
+        format: Format,
+    ) {
         let (rows, from, to) = (self.rows.clone(), self.workspace.x, self.workspace.normed);
-        if let Some(norm) = norm {
-            return self.norm(norm, &rows, (from, None), to, format);
+        match norm {
+            Some(norm) if norms_stream => self.norm_stream(norm),
+            Some(norm) => return self.norm(norm, &rows, (from, None), to, format),
+            None => {}
         }
-        let memory = self.memory.clone();
         let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
+        self.copy(from, to[0], narrow, false);
+    }
+
+    /// Norms all rows of the residual stream where they are.
+    pub(super) fn norm_stream(&mut self, norm: &architecture::Norm) {
+        let (rows, x) = (self.rows.clone(), self.workspace.x);
+        self.norm_to(norm, &rows, (x, None), (x, 0), false);
+    }
+
+    /// Adds all rows at `from`, as wide as the residual stream, to it.
+    pub(super) fn add_to_stream(&mut self, from: Place) {
+        self.copy(from, self.workspace.x, 0, true);
+    }
+
+    /// Copies all rows, as wide as the residual stream, or adds them to what is there.
+    fn copy(&mut self, from: Place, to: Place, narrow: usize, add: bool) {
+        let (memory, rows) = (self.memory.clone(), self.rows.clone());
         let call = Copy {
             memory: &memory,
             rows: rows.clone(),
             from: from.at.into(),
             stride: from.stride.into(),
-            to: to[0].at.into(),
+            to: to.at.into(),
+            to_stride: to.stride.into(),
             narrow: narrow.into(),
-            columns: to[0].stride.into(),
+            columns: self.config.hidden_size.into(),
+            add: usize::from(add).into(),
         };
         let items = self.b.index_ceil_div(&rows, TOGETHER);
         self.update(|b| call.call(b, "copy", &items));
@@ -124,9 +156,11 @@ impl Steps<'_> {
         add: bool,
     ) {
         let weight = self.vector([&norm.weight]);
+        let bias = norm.bias.as_ref().map(|bias| self.vector([bias]));
         let memory = self.memory.clone();
         let call = Norm {
             weight: &weight,
+            bias: bias.as_ref().unwrap_or(&weight),
             memory: &memory,
             rows: rows.clone(),
             from: from.at.into(),
@@ -139,6 +173,7 @@ impl Steps<'_> {
             epsilon: bits(norm.epsilon as f32).into(),
             offset: bits(norm.offset).into(),
             centred: usize::from(norm.centred).into(),
+            biased: usize::from(bias.is_some()).into(),
             add: usize::from(add).into(),
         };
         let items = self.b.index_ceil_div(rows, TOGETHER);
@@ -185,6 +220,10 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
                     &kernels::Norm {
                         x: at(of.from).cast::<f32>().add(from * of.stride),
                         weight: of.weight.cast(),
+                        bias: match of.biased {
+                            0 => std::ptr::null(),
+                            _ => of.bias.cast(),
+                        },
                         y: to,
                         columns: of.columns,
                         epsilon: number(of.epsilon),
@@ -206,8 +245,14 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
             // the same row; `isa` is here.
             unsafe {
                 let from = at(of.from).cast::<f32>().add(row * of.stride);
-                let to = at(of.to).cast::<f32>().add(row * of.columns);
-                to.copy_from_nonoverlapping(from, of.columns);
+                let to = at(of.to).cast::<f32>().add(row * of.to_stride);
+                if of.add > 0 {
+                    for i in 0..of.columns {
+                        *to.add(i) += *from.add(i);
+                    }
+                } else {
+                    to.copy_from_nonoverlapping(from, of.columns);
+                }
                 if of.narrow > 0 {
                     narrowed(isa, to, at(of.narrow - 1).cast::<u16>(), row, of.columns);
                 }

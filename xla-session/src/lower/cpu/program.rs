@@ -16,8 +16,8 @@ use crate::emit::{Format, WeightFormats, WeightSpec};
 pub struct Program {
     /// The MLIR module, `@model`.
     pub text: String,
-    /// Its functions.
-    pub functions: [Function; 4],
+    /// Its functions; an encoder has no logits.
+    pub functions: [Option<Function>; 4],
     /// Where they keep what they leave to each other.
     pub workspace: Workspace,
 }
@@ -85,7 +85,8 @@ impl Program {
     /// Every weight that some function takes, once.
     pub fn weights(&self) -> Vec<WeightSpec> {
         let mut specs = Vec::new();
-        for argument in self.functions.iter().flat_map(|function| &function.arguments) {
+        let functions = self.functions.iter().flatten();
+        for argument in functions.flat_map(|function| &function.arguments) {
             if let Source::Weight(spec, _) = &argument.source
                 && !specs.contains(spec)
             {
@@ -127,12 +128,16 @@ pub fn program(
         ("greedy", |steps| steps.greedy_head()),
         ("hidden", |steps| steps.norm_wanted(Format::F32)),
     ];
+    let encodes = config.architecture.is_encoder();
     let functions = write.map(|(name, write)| {
+        if encodes && matches!(name, "head" | "greedy") {
+            return None;
+        }
         let mut steps = Steps::new(config, formats, target, &workspace);
         write(&mut steps);
         text += &function(name, &steps);
         executable.extend(steps.b.executable);
-        Function { name, arguments: steps.arguments }
+        Some(Function { name, arguments: steps.arguments })
     });
     // For the CPU of whatever machine: there is nothing that the compiler could generate code for.
     let device = "#hal.device.target<\"local\", [#hal.executable.target<\"vulkan-spirv\", \"kernels:\">]> : !hal.device";

@@ -93,14 +93,27 @@ impl<'a> Steps<'a> {
         if config.architecture.layers.iter().any(|layer| layer.mixer.state().is_some()) {
             self.runs = self.number(Number::Runs);
         }
-        let Architecture { embedding, embedding_scale, layer_inputs, .. } = &config.architecture;
-        self.embed(embedding, *embedding_scale, places.x);
+        let Architecture {
+            embedding,
+            embedding_scale,
+            positions,
+            embedding_norm,
+            layer_inputs,
+            ..
+        } = &config.architecture;
+        self.embed(embedding, *embedding_scale, (places.tokens, places.x));
+        if let Some(positions) = positions {
+            self.add_positions(positions);
+        }
+        if let Some(norm) = embedding_norm {
+            self.norm_stream(norm);
+        }
         if let Some(inputs) = layer_inputs {
             self.layer_inputs(inputs);
         }
         for (index, layer) in config.architecture.layers.iter().enumerate() {
             let Layer { input_norm, mixer, mixer_norm, mlp_norm, mlp, output_norm, .. } = layer;
-            let &Layer { residual_scale: scale, parallel, .. } = layer;
+            let &Layer { residual_scale: scale, parallel, norms_stream, .. } = layer;
 
             let (inputs, output) = mixer.projections();
             let mut format = self.format_for(inputs);
@@ -108,7 +121,7 @@ impl<'a> Steps<'a> {
             if parallel && of_mlp == Format::Bf16Rounded {
                 format = of_mlp;
             }
-            self.normed(input_norm.as_ref(), format);
+            self.normed(input_norm.as_ref(), norms_stream, format);
             let to = match (mixer.latent(), &places.latent) {
                 (Some(_), Some(latent)) => latent.inputs,
                 _ => places.qkv,
@@ -126,7 +139,7 @@ impl<'a> Steps<'a> {
 
             // In parallel the rows that the mixer has read are still there.
             if !parallel {
-                self.normed(mlp_norm.as_ref(), of_mlp);
+                self.normed(mlp_norm.as_ref(), norms_stream, of_mlp);
             }
             match mlp {
                 FeedForward::Mlp(mlp) => {
@@ -160,8 +173,8 @@ impl<'a> Steps<'a> {
         let LayerInputs { embedding, scale, projection, norm } = of;
         let places = self.workspace.clone();
         let (all, width) = (projection.outputs(), of.width());
-        self.embed(embedding, *scale, places.inputs);
-        self.normed(None, self.format_of([&projection.weight]));
+        self.embed(embedding, *scale, (places.tokens, places.inputs));
+        self.normed(None, false, self.format_of([&projection.weight]));
         let projected = Place { stride: all, ..places.gate_up };
         self.linears(&[projection], places.normed, projected, None);
         // The parts of all layers are rows: both places are as wide as these are.
@@ -175,12 +188,13 @@ impl<'a> Steps<'a> {
         let Given { gate, activation, projection, norm } = given;
         let places = self.workspace.clone();
         let (rows, width) = (self.rows.clone(), gate.outputs());
-        self.normed(None, self.format_of([&gate.weight]));
+        self.normed(None, false, self.format_of([&gate.weight]));
         self.linears(&[gate], places.normed, places.gate_up, None);
         let at = places.inputs.at + index * width * size_of::<f32>();
         let part = Place { at, ..places.inputs };
         let format = self.format_of([&projection.weight]);
-        self.gate((*activation, &[]), &rows, [places.gate_up, part], places.gated, width, format);
+        let gate = (places.gate_up, Some(part));
+        self.gate((*activation, &[]), &rows, gate, places.gated, width, format);
         self.add(projection, places.gated, (Some(norm), 1.0));
     }
 
@@ -198,10 +212,9 @@ impl<'a> Steps<'a> {
         self.linears(&gate_up.iter().collect::<Vec<_>>(), places.normed, places.gate_up, None);
         let format = self.format_of([&down.weight]);
         let (gate, columns) = (places.gate_up, down.inputs());
-        // Behind the gate, if there is one.
-        let before = if activation.is_gated() { columns * size_of::<f32>() } else { 0 };
-        let up = Place { at: gate.at + before, ..gate };
-        self.gate((*activation, learned), &rows, [gate, up], gated, columns, format);
+        let up = Place { at: gate.at + columns * size_of::<f32>(), ..gate };
+        let gate = (gate, mlp.is_gated().then_some(up));
+        self.gate((*activation, learned), &rows, gate, gated, columns, format);
         match residual {
             Some(residual) => self.add(down, gated, residual),
             None => self.linears(&[down], gated, to, None),

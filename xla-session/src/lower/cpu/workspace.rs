@@ -23,6 +23,10 @@ pub struct Workspace {
 
     /// The token of each row, i32.
     pub tokens: Place,
+    /// The row of each row's position in the table of positions, i32, where the model has one.
+    pub positions: Place,
+    /// Of which text each row is, i32, where the model has a table of these.
+    pub texts: Place,
     /// The slot of each row in the KV cache, i32: its page times 64, and its place there.
     pub slots: Place,
     /// For each way to rotate: cosines of each row's position, `[rows, width / 2]` of f32, and sines.
@@ -121,8 +125,8 @@ pub struct ExpertPlaces {
 }
 
 /// Numbers of an entry of [`Workspace::entries`]: the first row, how many, the position of the first
-/// one, and where the sequence's table of pages begins.
-pub const ENTRY: usize = 4;
+/// one, where the sequence's table of pages begins, and how many tokens the sequence has behind the step.
+pub const ENTRY: usize = 5;
 
 /// Numbers of a run of [`Workspace::runs`]: the first row, how many, the state that it goes on from or -1, and
 /// the one that it leaves.
@@ -160,6 +164,9 @@ impl Workspace {
             FeedForward::Experts(experts) => Some(&**experts),
             FeedForward::Mlp(_) => None,
         });
+        let positions = config.architecture.positions.as_ref();
+        let of_positions = positions.map_or(0, |_| rows);
+        let of_texts = positions.and_then(|it| it.texts.as_ref()).map_or(0, |_| rows);
         let inputs = config.architecture.layer_inputs.as_ref();
         let inputs = inputs.map_or(0, |inputs| inputs.projection.outputs());
         let given = layers.iter().filter_map(|layer| layer.given.as_ref());
@@ -171,6 +178,8 @@ impl Workspace {
             rows,
             head_rows,
             tokens: place(rows, 1, 4),
+            positions: place(of_positions, 1, 4),
+            texts: place(of_texts, 1, 4),
             slots: place(rows, 1, 4),
             angles: ropes.map(|rope| [0; 2].map(|_| place(rows, rope.width / 2, 4))).collect(),
             entries: place(rows, ENTRY, 4),

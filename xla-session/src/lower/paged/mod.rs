@@ -128,7 +128,8 @@ pub(super) fn weight_of_head(head: &str, attention: &Attention) -> String {
 
 /// Whether there are graphs of a model, else why not.
 pub fn supports(config: &ModelConfig) -> Result<(), String> {
-    let Some(part) = config.architecture.layers.iter().find_map(of_cpus_alone) else {
+    let layers = || config.architecture.layers.iter().find_map(of_cpus_alone);
+    let Some(part) = super::of_encoders(&config.architecture).or_else(layers) else {
         return Ok(());
     };
     Err(format!(

@@ -76,7 +76,8 @@ impl Function<'_> {
         let x = self.b.gather_rows(&x, &wanted);
         let x = self.kept(x);
         let architecture = &config.architecture;
-        let logits = self.normed_product(&x, Some(&architecture.norm), &[config.output()]);
+        let output = config.output().expect("a decoder has one");
+        let logits = self.normed_product(&x, Some(&architecture.norm), &[output]);
         let architecture::Logits { scale, cap } = architecture.logits;
         let logits = self.b.scaled(&logits, scale);
         let logits = self.b.capped(&logits, cap);
@@ -158,7 +159,7 @@ impl Function<'_> {
                 let weights: Vec<_> = fused.iter().map(|linear| &linear.weight).collect();
                 let both = self.normed_product(x, norm, &weights);
                 let both = self.biased(both, &fused);
-                if activation.is_gated() {
+                if mlp.is_gated() {
                     let both = self.kept(both);
                     let [gate, up] = [0, wide].map(|at| self.b.slice(&both, 1, at, at + wide));
                     self.b.gated(&gate, &up, *activation)

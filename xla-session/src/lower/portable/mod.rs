@@ -28,6 +28,12 @@ pub fn supports(config: &ModelConfig) -> Result<(), String> {
         layer.mixer.state().is_some()
             || layer.attention().is_some_and(|it| it.gated || it.has_norms_of_each_head())
     };
+    if let Some(part) = super::of_encoders(&config.architecture) {
+        return Err(format!(
+            "there is no plain StableHLO of models with {part} ({}) yet",
+            config.family.model_type()
+        ));
+    }
     if config.architecture.layers.iter().any(unsupported) {
         return Err(format!(
             "there is no plain StableHLO of models with gates or norms of each head or states of sequences ({}) yet",

@@ -132,7 +132,7 @@ impl Emitter<'_> {
         let Mlp { gate_up, down, activation, learned } = mlp;
         let wide = down.inputs();
         let both = self.linears(x, gate_up);
-        let h = if activation.is_gated() {
+        let h = if mlp.is_gated() {
             let gate = self.b.slice(&both, 1, 0, wide);
             let up = self.b.slice(&both, 1, wide, 2 * wide);
             self.b.gated(&gate, &up, *activation)
@@ -199,7 +199,7 @@ impl Emitter<'_> {
             self.b.dynamic_slice(x, &[last, zero], &[1, config.hidden_size])
         };
         let row = self.norm(&row, &config.architecture.norm);
-        let logits = self.product(&row, &[config.output()]);
+        let logits = self.product(&row, &[config.output().expect("a decoder has one")]);
         let architecture::Logits { scale, cap } = config.architecture.logits;
         let logits = self.b.scaled(&logits, scale);
         let logits = self.b.capped(&logits, cap);

@@ -16,6 +16,8 @@ pub struct Tables {
     pub elsewhere: (usize, usize),
     /// Requests that run all of their prompts, whatever the prefix cache has.
     pub anew: HashSet<RequestId>,
+    /// Whether prompts are run whole.
+    pub whole: bool,
 }
 
 impl Tables {
@@ -35,6 +37,10 @@ impl Pages for Tables {
 
     fn has_states(&self) -> bool {
         self.pool.has_states()
+    }
+
+    fn runs_whole(&self) -> bool {
+        self.whole
     }
 
     fn needed(&self, request: RequestId, rows: usize) -> usize {
@@ -123,6 +129,7 @@ impl Driver {
                 memory,
                 elsewhere: (0, 1),
                 anew: HashSet::new(),
+                whole: false,
             },
             expected: HashMap::new(),
             finished: Vec::new(),

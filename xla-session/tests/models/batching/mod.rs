@@ -138,6 +138,7 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
             priority: below(3) as i32,
             constraint: None,
             pooling: None,
+            second_text: None,
         }
     };
     (0..count as u64).map(request).collect()
