@@ -29,6 +29,8 @@ pub struct Architecture {
     pub positions: Option<Positions>,
     /// Of what comes of that, before the first layer.
     pub embedding_norm: Option<Norm>,
+    /// What is added to the scores of all layers.
+    pub distances: Option<Distances>,
     /// What layers are given of each token beside the residual stream, if they are given something.
     pub layer_inputs: Option<LayerInputs>,
     /// The ways in which layers rotate queries and keys; at least one.
@@ -55,6 +57,33 @@ pub struct Positions {
     pub first: usize,
     /// A row for each text, `[1 or 2, hidden_size]`.
     pub texts: Option<Parameter>,
+}
+
+/// What is added to scores of queries and keys by how far a key is before or behind its query (Raffel et al., T5): of the
+/// distances before it half of the buckets, of those behind it the others; of each half's the first half are of one distance
+/// each, the others of ever more, by their logarithms.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Distances {
+    /// `[buckets, heads]`, of which a multiple of 4 buckets.
+    pub scores: Parameter,
+    /// Where the last bucket begins.
+    pub most: usize,
+}
+
+/// Of so many buckets of [`Distances`], of which the last begins at `most`, that of a key so far behind its query, in the
+/// float32 steps of transformers; below 0 it is before it.
+pub fn bucket(distance: isize, buckets: usize, most: usize) -> usize {
+    let half = buckets / 2;
+    let (exact, far) = (half / 2, distance.unsigned_abs());
+    let bucket = if far < exact {
+        far
+    } else {
+        let logarithm = (far as f32 / exact as f32).ln();
+        let all = (most as f64 / exact as f64).ln() as f32;
+        let more = (logarithm / all * (half - exact) as f32) as usize;
+        (exact + more).min(half - 1)
+    };
+    if distance > 0 { half + bucket } else { bucket }
 }
 
 /// What every layer is given of a token, `[layers, width]`: `scale * embedding[token] + norm(projection(x))`, where
@@ -408,7 +437,7 @@ pub enum Role {
     Taps,
     /// Is added to what a matrix gave.
     Bias,
-    /// Is beside what queries and keys gave.
+    /// Is beside what queries and keys gave, or added to it.
     Sinks,
     /// How fast a state becomes less, as a logarithm.
     Decay,

@@ -16,7 +16,7 @@ use crate::header::Entry;
 use crate::key_heads::KeyHeads;
 use crate::keys::{Keys, read_object};
 use crate::latent::{self, Apart};
-use crate::names::{of_encoder, of_text_model};
+use crate::names::{module_of_encoder, of_encoder, of_text_model};
 use crate::random::Random;
 use crate::{Dtype, Error, LoadMode, Result, Tensor, gguf, layout};
 
@@ -197,8 +197,10 @@ impl Checkpoint {
             };
             tensors = tensors.into_iter().map(|(name, it)| (named(name), it)).collect();
         }
-        if tensors.keys().any(|name| name.ends_with("embeddings.word_embeddings.weight")) {
-            tensors = tensors.into_iter().map(|(name, it)| (of_encoder(&name), it)).collect();
+        let module = module_of_encoder(tensors.keys().map(String::as_str)).map(str::to_owned);
+        if let Some(module) = module {
+            let named = |(name, it): (String, _)| (of_encoder(&name, &module), it);
+            tensors = tensors.into_iter().map(named).collect();
         }
         let of_mlx = is_of_mlx(tensors.iter().map(|(name, (_, it))| (&**name, &*it.shape)));
         let converted = if of_mlx { Converted::by_mlx } else { |_: &str| None };

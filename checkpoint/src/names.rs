@@ -2,10 +2,17 @@
 
 use std::borrow::Cow;
 
-/// The name of a tensor in an encoder, as in one that was saved without a head: what is around it has it in a module of
+/// The module that an encoder is in, as "bert.", by one of its tensors: nothing where it was saved without a head. `None` of
+/// what is no encoder of a family of its own.
+pub(crate) fn module_of_encoder<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let embeddings = ["embeddings.word_embeddings.weight", "embeddings.tok_embeddings.weight"];
+    names.find_map(|name| embeddings.iter().find_map(|it| name.strip_suffix(it)))
+}
+
+/// The name of a tensor in an encoder, as in one that was saved without a head: what is around it has it in a `module` of
 /// its own, and those that came from TensorFlow call the weights of layer norms otherwise.
-pub(crate) fn of_encoder(name: &str) -> String {
-    let name = ["bert.", "roberta."].iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name);
+pub(crate) fn of_encoder(name: &str, module: &str) -> String {
+    let name = name.strip_prefix(module).unwrap_or(name);
     let renamed = [(".LayerNorm.gamma", "weight"), (".LayerNorm.beta", "bias")];
     let renamed = renamed.iter().find_map(|(old, new)| {
         let module = name.strip_suffix(old)?;

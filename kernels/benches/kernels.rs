@@ -342,6 +342,8 @@ fn attend(
                 window: 0,
                 behind: 0,
                 keys_in_all: 0,
+                distances: std::ptr::null(),
+                distances_stride: 0,
                 group: GROUP,
                 width: WIDTH,
                 scale: 0.125,

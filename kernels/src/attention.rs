@@ -64,6 +64,11 @@ pub struct Attention {
     pub scale: f32,
     /// What these stay below then, on both sides: `cap * tanh(score / cap)`; 0 for no limit.
     pub cap: f32,
+    /// `[group, distances_stride]`, each at the distance 0, of which those from the first to the last distance of a block that
+    /// is seen are read: what is added to the score of a key so far behind its row; null for nothing.
+    pub distances: *const f32,
+    /// Elements between those of one query of a row and the next.
+    pub distances_stride: usize,
     /// `[group]`: a score beside those of the keys, that of no value; null for none.
     pub sinks: *const f32,
 }
@@ -424,6 +429,13 @@ impl<V: Vector> Job<V> for Meet<'_> {
                 if a.cap > 0.0 {
                     let scores = std::slice::from_raw_parts_mut(weights, KV_BLOCK);
                     cap::<V>(&mut scores[all.clone()], a.cap);
+                }
+                if !a.distances.is_null() {
+                    let member = a.distances.add(query % a.group * a.distances_stride);
+                    let behind = (self.block * KV_BLOCK) as isize - (a.start + row) as isize;
+                    for key in all.clone() {
+                        *weights.add(key) += *member.offset(behind + key as isize);
+                    }
                 }
                 for key in (all.start..seen.start).chain(seen.end..all.end) {
                     *weights.add(key) = MASKED;

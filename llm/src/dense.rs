@@ -24,6 +24,20 @@ pub struct Dense {
 pub(crate) enum Activation {
     Identity,
     Tanh,
+    Relu,
+    /// By `erf`.
+    Gelu,
+}
+
+impl Activation {
+    fn of(self, x: f32) -> f32 {
+        match self {
+            Self::Identity => x,
+            Self::Tanh => x.tanh(),
+            Self::Relu => x.max(0.0),
+            Self::Gelu => 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
+        }
+    }
 }
 
 /// A module `Dense` of sentence-transformers.
@@ -106,10 +120,7 @@ impl Dense {
             }
             let behind = x[row.len() - rest.len()..].iter().zip(rest);
             let sum = sums.iter().sum::<f32>() + behind.map(|(x, w)| x * w).sum::<f32>() + bias;
-            match self.activation {
-                Activation::Identity => sum,
-                Activation::Tanh => sum.tanh(),
-            }
+            self.activation.of(sum)
         });
         products.collect()
     }

@@ -14,9 +14,17 @@ impl Module {
         Self(name.into())
     }
 
+    /// That in which all are.
+    pub fn root() -> Self {
+        Self(String::new())
+    }
+
     /// The module `name` in this one.
     pub fn at(&self, name: impl Display) -> Self {
-        Self(format!("{}.{name}", self.0))
+        match self.0.as_str() {
+            "" => Self(name.to_string()),
+            within => Self(format!("{within}.{name}")),
+        }
     }
 
     fn parameter(&self, name: &str, shape: &[usize], role: Role) -> Parameter {
@@ -80,6 +88,11 @@ impl Module {
     /// The number called `name`, a vector of one or no vector.
     pub fn number(&self, name: &str, shape: &[usize]) -> Parameter {
         self.parameter(name, shape, Role::Activation)
+    }
+
+    /// The scores that this module has, of buckets of distances.
+    pub fn distances(&self, buckets: usize, heads: usize) -> Parameter {
+        self.parameter("weight", &[buckets, heads], Role::Sinks)
     }
 
     /// The sinks called `name`, one for each head.

@@ -13,6 +13,7 @@ impl Architecture {
         once(&self.embedding)
             .chain(self.positions.iter().flat_map(|it| once(&it.embedding).chain(&it.texts)))
             .chain(norm(&self.embedding_norm))
+            .chain(self.distances.iter().map(|it| &it.scores))
             .chain(self.layer_inputs.iter().flat_map(LayerInputs::parameters))
             .chain(self.layers.iter().flat_map(Layer::parameters))
             .chain(self.norm.parameters())

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{ModelConfig, Sampling};
-use crate::architecture::{FeedForward, Layer, RopeScaling};
+use crate::architecture::{Attention, FeedForward, Layer, RopeScaling};
 use crate::encodings::Quantisation;
 use crate::families::{Family, Sizes};
 use crate::gguf;
@@ -43,7 +43,7 @@ impl ModelConfig {
             return of_gguf(&set);
         }
         let path = model.join("config.json");
-        let Some(config) = read_object(&path)? else {
+        let Some(mut config) = read_object(&path)? else {
             let message = if model.is_dir() {
                 "not found: a model folder holds config.json, *.safetensors and tokenizer.json \
                  (Hugging Face layout), or a GGUF file"
@@ -52,6 +52,9 @@ impl ModelConfig {
             };
             return Err(Error::Config { path, message: message.into() });
         };
+        if let Some(renamed) = renamed(&config) {
+            config = renamed;
+        }
         let generation_path = model.join("generation_config.json");
         let generation = read_object(&generation_path)?.unwrap_or_default();
         let outer = Keys { path: &path, prefix: "", map: &config, names: None };
@@ -78,8 +81,39 @@ impl ModelConfig {
 
 /// Other types that models have said, with the keys of these: that of a whole that reads images too, and one that came
 /// with code of its own.
-const ALSO: [(&str, &str); 3] =
-    [("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text"), ("kimi_k2", "deepseek_v3")];
+const ALSO: [(&str, &str); 4] = [
+    ("qwen3_5", "qwen3_5_text"),
+    ("qwen3_5_moe", "qwen3_5_moe_text"),
+    ("kimi_k2", "deepseek_v3"),
+    (BOTH_WAYS, "llama"),
+];
+
+/// Llama as NVIDIA's models of vectors have it, whose own code sees both ways whatever is said.
+const BOTH_WAYS: &str = "llama_bidirec";
+
+/// Keys of a family that others have under other names: its own first.
+const KEYS: [(&str, [(&str, &str); 4]); 1] = [(
+    "distilbert",
+    [
+        ("dim", "hidden_size"),
+        ("hidden_dim", "intermediate_size"),
+        ("n_layers", "num_hidden_layers"),
+        ("n_heads", "num_attention_heads"),
+    ],
+)];
+
+/// The keys of `config` under the names that others have for them, where its family has its own.
+fn renamed(config: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let model_type = config.get("model_type")?.as_str()?;
+    let (_, names) = KEYS.iter().find(|(family, _)| *family == model_type)?;
+    let mut renamed = config.clone();
+    for (own, others) in names {
+        if let Some(value) = renamed.get(*own).cloned() {
+            renamed.insert((*others).into(), value);
+        }
+    }
+    Some(renamed)
+}
 
 /// What [`WITH_IMAGES`] says of `model_type`.
 fn with_images(model_type: &str) -> Option<bool> {
@@ -122,9 +156,12 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
     Quantisation::read(outer)?;
     let sizes = Sizes::read(config, defaults)?;
     let mut architecture = (family.architecture)(config, &sizes)?;
-    if config.boolean("is_causal")? == Some(false) {
-        let windows = architecture.layers.iter().filter_map(Layer::attention);
-        if windows.clone().count() < sizes.layers || windows.clone().any(|it| it.window.is_some()) {
+    let both_ways = config.string("model_type")? == Some(BOTH_WAYS);
+    if both_ways || config.boolean("is_causal")? == Some(false) {
+        // Encoders of their own families say it of themselves.
+        let of_encoder = |it: &Attention| it.both_ways || it.window.is_none();
+        let fits = |layer: &Layer| layer.attention().is_some_and(of_encoder);
+        if !architecture.layers.iter().all(fits) {
             let must =
                 "tokens see the ones behind them in layers of attention without a window only";
             return Err(config.refuse("is_causal", must));

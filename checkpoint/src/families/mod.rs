@@ -10,6 +10,7 @@ mod cohere;
 mod cohere2;
 mod deepseek_v2;
 mod deepseek_v3;
+mod distilbert;
 mod ernie4_5;
 mod exaone4;
 mod gemma;
@@ -33,6 +34,8 @@ mod ministral;
 mod ministral3;
 mod mistral;
 mod mixtral;
+mod modernbert;
+mod mpnet;
 mod olmo2;
 mod olmo3;
 mod olmoe;
@@ -47,6 +50,7 @@ mod qwen3_next;
 mod seed_oss;
 mod smollm3;
 
+mod encoder;
 mod experts;
 mod latent;
 mod parts;
@@ -92,7 +96,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 45] = [
+    pub const ALL: [&'static Self; 49] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -138,6 +142,10 @@ impl Family {
         &bert::BERT,
         &bert::ROBERTA,
         &bert::XLM_ROBERTA,
+        &bert::CAMEMBERT,
+        &distilbert::FAMILY,
+        &mpnet::FAMILY,
+        &modernbert::FAMILY,
     ];
 
     /// The Hugging Face `model_type`: "llama".
@@ -156,7 +164,14 @@ impl Family {
         // ERNIE 4.5 has said "Ernie4_5_ForCausalLM".
         let name = &name.replace("_ForCausalLM", "ForCausalLM");
         if let Some(encoder) = self.class.strip_suffix("Model") {
-            let around = ["Model", "ForMaskedLM", "ForSequenceClassification"];
+            let around = [
+                "Model",
+                "ForMaskedLM",
+                "ForPreTraining",
+                "ForSequenceClassification",
+                "ForTokenClassification",
+                "ForQuestionAnswering",
+            ];
             return name.strip_prefix(encoder).is_some_and(|it| around.contains(&it));
         }
         let stem = self.class.strip_suffix("ForCausalLM").unwrap_or(self.class);

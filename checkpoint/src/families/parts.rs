@@ -149,6 +149,7 @@ impl Sizes {
             embedding_scale: 1.0,
             positions: None,
             embedding_norm: None,
+            distances: None,
             layer_inputs: None,
             ropes,
             layers: (0..self.layers).map(|index| layer(&layers.at(index), index)).collect(),

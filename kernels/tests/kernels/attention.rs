@@ -32,6 +32,8 @@ struct Case {
     /// Keys behind itself that a row sees, of as many behind the last row.
     behind: usize,
     more: usize,
+    /// The largest of what is added to scores by distance; 0 for nothing.
+    apart: f32,
     /// Factor of the queries: scores far apart.
     size: f32,
     /// What products are multiplied with; 0 for one over the root of the width.
@@ -52,6 +54,7 @@ const PLAIN: Case = Case {
     window: 0,
     behind: 0,
     more: 0,
+    apart: 0.0,
     size: 1.0,
     scale: 0.0,
     cap: 0.0,
@@ -103,6 +106,9 @@ impl Case {
         let ((stored_keys, keys), (stored_values, values)) =
             (stored(format, &keys), stored(format, &values));
         let at = head * width * KV_BLOCK * format.bytes();
+        // Whole blocks before and behind.
+        let reach = 2 * (blocks + 1) * KV_BLOCK;
+        let apart: Vec<_> = (0..heads * reach).map(|_| self.apart * random(rng)).collect();
         let sinks: Vec<_> = (0..heads).map(|_| self.sinks * random(rng)).collect();
 
         for isa in Isa::all_here() {
@@ -123,6 +129,11 @@ impl Case {
                 window,
                 behind,
                 keys_in_all: tokens,
+                distances: match self.apart {
+                    0.0 => std::ptr::null(),
+                    _ => apart[head * group * reach..][reach / 2..].as_ptr(),
+                },
+                distances_stride: reach,
                 group,
                 width,
                 scale,
@@ -156,7 +167,9 @@ impl Case {
                         let product = |i: usize| f64::from(query[i]) * key(i);
                         let score = (0..width).map(product).sum::<f64>() * f64::from(scale);
                         let cap = f64::from(cap);
-                        if cap == 0.0 { score } else { cap * (score / cap).tanh() }
+                        let score = if cap == 0.0 { score } else { cap * (score / cap).tanh() };
+                        let distance = reach / 2 + token - (own - 1);
+                        score + f64::from(apart[h * reach + distance])
                     };
                     let scores: Vec<_> = (from..end).map(score).collect();
                     let sink = if self.sinks == 0.0 { f32::NEG_INFINITY } else { sinks[h] };
@@ -222,6 +235,8 @@ fn keys_behind_a_row_match_f64_and_others_are_left_alone() {
             let case = Case { behind, more, rows, used, start, width: 24, ..PLAIN };
             case.check(&mut rng);
             Case { window: behind + 1, ..case }.check(&mut rng);
+            Case { apart: 3.0, ..case }.check(&mut rng);
+            Case { apart: 3.0, group: 1, cap: 5.0, ..case }.check(&mut rng);
         }
     }
 }
@@ -290,6 +305,8 @@ fn halves_of_any_size_are_widened() {
                 window: 0,
                 behind: 0,
                 keys_in_all: 0,
+                distances: std::ptr::null(),
+                distances_stride: 0,
                 group: 1,
                 width: 16,
                 scale: 0.25,
@@ -335,6 +352,8 @@ fn what_is_not_finite_is_not_hidden() {
                 window: 0,
                 behind: 0,
                 keys_in_all: 0,
+                distances: std::ptr::null(),
+                distances_stride: 0,
                 group: 1,
                 width: 64,
                 scale: 0.125,
@@ -384,6 +403,8 @@ fn what_a_row_does_not_see_leaves_its_bits_alone() {
                     window,
                     behind: 0,
                     keys_in_all: 0,
+                    distances: std::ptr::null(),
+                    distances_stride: 0,
                     group,
                     width: WIDTH,
                     scale: 0.125,
@@ -452,6 +473,8 @@ fn weights(isa: Isa, scores: &[f32; SCORES], near: &[f32; SCORES]) -> [f64; SCOR
         window: 0,
         behind: 0,
         keys_in_all: 0,
+        distances: std::ptr::null(),
+        distances_stride: 0,
         group: 1,
         width: KV_BLOCK,
         scale: 1.0,

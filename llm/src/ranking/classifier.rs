@@ -1,9 +1,9 @@
-//! Encoders that read a query and a document at once, and have a layer behind that makes one number of the first token's hidden
-//! state (`…ForSequenceClassification`): bge-reranker, the MS MARCO cross-encoders and others.
+//! Encoders that read a query and a document at once, and have layers behind that make one number of the hidden
+//! state of the first token, mostly (`…ForSequenceClassification`): bge-reranker, the MS MARCO cross-encoders and others.
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::Tokenizer;
@@ -17,8 +17,17 @@ use crate::sentence_transformers::{Classes, read};
 /// What is behind the encoder.
 #[derive(Debug)]
 pub(super) struct Classifier {
+    pooling: Pooling,
     inner: Dense,
+    norm: Option<Norm>,
     outer: Dense,
+}
+
+/// A layer norm.
+#[derive(Debug)]
+struct Norm {
+    weight: Vec<f32>,
+    epsilon: f64,
 }
 
 #[derive(Deserialize)]
@@ -26,7 +35,11 @@ struct Config {
     #[serde(flatten)]
     classes: Classes,
     model_type: Option<String>,
+    #[serde(alias = "dim")]
     hidden_size: Option<usize>,
+    norm_eps: Option<f64>,
+    classifier_bias: Option<bool>,
+    classifier_pooling: Option<String>,
     num_labels: Option<usize>,
     id2label: Option<Map<String, Value>>,
 }
@@ -50,25 +63,47 @@ impl Classifier {
                 path.display()
             );
         }
-        // The names of both layers, `[hidden_size, hidden_size]` and `[1, hidden_size]`.
-        let (inner, outer) = match config.model_type.as_deref() {
-            Some("bert") => ("pooler.dense", "classifier"),
-            Some("roberta" | "xlm-roberta") => ("classifier.dense", "classifier.out_proj"),
-            other => bail!(
-                "{}: `model_type` is {}: supported are classifiers of BERT, RoBERTa and XLM-RoBERTa",
-                path.display(),
-                other.unwrap_or("absent"),
-            ),
+        let refuse = |key: &str, value: Option<&str>, supported: &str| {
+            let value = value.unwrap_or("absent");
+            anyhow!("{}: `{key}` is {value}: supported are {supported}", path.display())
+        };
+        // Both layers, `[hidden_size, hidden_size]` and `[1, hidden_size]`.
+        let model_type = config.model_type.as_deref();
+        let (inner, activation, outer) = match model_type {
+            Some("bert") => ("pooler.dense", Activation::Tanh, "classifier"),
+            Some("roberta" | "xlm-roberta" | "camembert" | "mpnet") => {
+                ("classifier.dense", Activation::Tanh, "classifier.out_proj")
+            }
+            Some("distilbert") => ("pre_classifier", Activation::Relu, "classifier"),
+            Some("modernbert") => ("head.dense", Activation::Gelu, "classifier"),
+            other => {
+                let known =
+                    "bert, roberta, xlm-roberta, camembert, mpnet, distilbert and modernbert";
+                return Err(refuse("model_type", other, known));
+            }
+        };
+        let is_modern = model_type == Some("modernbert");
+        let pooling = match config.classifier_pooling.as_deref() {
+            Some("mean") if is_modern => Pooling::Mean,
+            Some("cls") | None => Pooling::Cls,
+            other => return Err(refuse("classifier_pooling", other, "cls and mean")),
         };
         let hidden = config.hidden_size.unwrap_or(768);
         let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
-        let layer = |name, outputs, activation| {
-            Dense::of(&checkpoint, name, [outputs, hidden], true, activation)
+        let layer = |name, outputs, bias, activation| {
+            Dense::of(&checkpoint, name, [outputs, hidden], bias, activation)
                 .with_context(|| format!("{}: what ranks", folder.display()))
         };
+        let norm = || {
+            let weight = checkpoint.tensor("head.norm.weight", &[hidden])?.to_f32();
+            Ok::<_, anyhow::Error>(Norm { weight, epsilon: config.norm_eps.unwrap_or(1e-5) })
+        };
+        let bias = !is_modern || config.classifier_bias.unwrap_or(false);
         Ok(Some(Self {
-            inner: layer(inner, hidden, Activation::Tanh)?,
-            outer: layer(outer, 1, Activation::Identity)?,
+            pooling,
+            inner: layer(inner, hidden, bias, activation)?,
+            norm: is_modern.then(norm).transpose()?,
+            outer: layer(outer, 1, true, Activation::Identity)?,
         }))
     }
 
@@ -82,7 +117,7 @@ impl Classifier {
         }
     }
 
-    /// The request for the first token's hidden state of both texts.
+    /// The request for the hidden state of both texts.
     pub fn request(
         &self,
         tokenizer: &Tokenizer,
@@ -91,12 +126,28 @@ impl Classifier {
         most: Option<usize>,
     ) -> text::Result<Request> {
         let (prompt, second_text) = tokenizer.encode_pair(query, document, most)?;
-        let pooling = Some(Pooling::Cls);
+        let pooling = Some(self.pooling);
         Ok(Request { prompt, second_text, pooling, ..Request::default() })
     }
 
     /// What it makes of that state.
     pub fn logit(&self, state: &[f32]) -> f32 {
-        self.outer.apply(&self.inner.apply(state))[0]
+        let mut inner = self.inner.apply(state);
+        if let Some(norm) = &self.norm {
+            norm.apply(&mut inner);
+        }
+        self.outer.apply(&inner)[0]
+    }
+}
+
+impl Norm {
+    fn apply(&self, x: &mut [f32]) {
+        let count = x.len() as f64;
+        let mean = x.iter().copied().map(f64::from).sum::<f64>() / count;
+        let square = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / count;
+        let root = (square + self.epsilon).sqrt();
+        for (x, weight) in x.iter_mut().zip(&self.weight) {
+            *x = ((f64::from(*x) - mean) / root) as f32 * weight;
+        }
     }
 }

@@ -63,7 +63,14 @@ fn normalized(mut vector: Vec<f32>) -> Vec<f32> {
 
 #[test]
 fn vectors_of_texts_are_those_of_sentence_transformers() {
-    for name in ["bert-f32", "bert-masked-lm-f16", "roberta-bf16"] {
+    for name in [
+        "bert-f32",
+        "bert-masked-lm-f16",
+        "roberta-bf16",
+        "camembert-f32",
+        "mpnet-f32",
+        "modernbert-bf16",
+    ] {
         let llm = open(&folder(name));
         for Text { text, mean } in reference(name).texts {
             assert_close(&llm.blocking_embed(&text).unwrap(), &normalized(mean));
@@ -147,7 +154,12 @@ fn vectors_go_through_the_layers_that_the_folder_lists() {
 
 #[test]
 fn documents_are_ranked_as_transformers_does_it() {
-    for name in ["bert-classifier-f32", "xlm-roberta-classifier-f32"] {
+    for name in [
+        "bert-classifier-f32",
+        "xlm-roberta-classifier-f32",
+        "distilbert-classifier-f16",
+        "modernbert-classifier-f32",
+    ] {
         let llm = open(&folder(name));
         let pairs = reference(name).pairs;
         assert!(pairs.len() >= 3);

@@ -14,6 +14,7 @@ import math
 import shutil
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,26 @@ DECODER = {
     "tie_word_embeddings": True,
 }
 
+MODERN = {
+    "model_type": "modernbert",
+    "vocab_size": 311,
+    "hidden_size": 64,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 320,
+    "local_attention": 32,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "local_rope_theta": 10000.0,
+    "norm_eps": 1e-5,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "cls_token_id": 0,
+    "sep_token_id": 2,
+}
+
 #: By name: the configuration, how weights are stored, and the module that they are saved in.
 ENCODERS = {
     "bert-f32": (BERT, "float32", ""),
@@ -103,6 +124,78 @@ ENCODERS = {
         BERT | {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}},
         "float32",
         "bert.",
+    ),
+    "camembert-f32": (
+        BERT
+        | {
+            "architectures": ["CamembertForMaskedLM"],
+            "model_type": "camembert",
+            "type_vocab_size": 1,
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+        },
+        "float32",
+        "roberta.",
+    ),
+    "distilbert-classifier-f16": (
+        {
+            "architectures": ["DistilBertForSequenceClassification"],
+            "model_type": "distilbert",
+            "id2label": {"0": "LABEL_0"},
+            "vocab_size": 311,
+            "dim": 48,
+            "hidden_dim": 96,
+            "n_layers": 2,
+            "n_heads": 3,
+            "max_position_embeddings": 320,
+            "pad_token_id": 0,
+        },
+        "float16",
+        "",
+    ),
+    "mpnet-f32": (
+        {
+            "architectures": ["MPNetForMaskedLM"],
+            "model_type": "mpnet",
+            "vocab_size": 311,
+            "hidden_size": 48,
+            "intermediate_size": 96,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "max_position_embeddings": 320,
+            "relative_attention_num_buckets": 32,
+            "layer_norm_eps": 1e-5,
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+        },
+        "float32",
+        "mpnet.",
+    ),
+    "modernbert-bf16": (
+        MODERN | {"architectures": ["ModernBertModel"]},
+        "bfloat16",
+        "",
+    ),
+    "modernbert-classifier-f32": (
+        MODERN
+        | {
+            "architectures": ["ModernBertForSequenceClassification"],
+            "id2label": {"0": "LABEL_0"},
+            "classifier_pooling": "mean",
+            "local_attention": 21,
+            "norm_bias": False,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 5e4},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 2e3},
+            },
+        },
+        "float32",
+        "",
     ),
     "gemma3-both-ways-bf16": (
         DECODER
@@ -153,7 +246,7 @@ def make(name, folder):
     config, dtype, module = ENCODERS[name]
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", config | {"dtype": dtype})
-    rng = np.random.default_rng(sorted(ENCODERS).index(name))
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
     kind = AutoModel
     if config["architectures"][0].endswith("ForSequenceClassification"):
         # Their weights are in the module as they are.
@@ -182,7 +275,7 @@ def make(name, folder):
     if config.get("type_vocab_size") == 2:
         cases.append(case(model, tokens, 120))
     reference = {"cases": cases}
-    if "type_vocab_size" in config:
+    if "bert" in config["model_type"] or config["model_type"] == "mpnet":
         tokenizer = write_tokenizer(folder, config)
         texts = [words(rng, count) for count in (3, 40)]
         reference["texts"] = [
@@ -206,7 +299,7 @@ def write_tokenizer(folder, config):
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="w5"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     single, both = f"w{begin} $A w{end}", f"w{begin} $A w{end} $B:1 w{end}:1"
-    if begin == 0:
+    if config.get("type_vocab_size") != 2:
         # One kind of text, and two ends between both.
         both = f"w{begin} $A w{end} w{end} $B w{end}"
     names = [(f"w{it}", it) for it in (begin, end)]
@@ -224,8 +317,10 @@ def write_tokenizer(folder, config):
 def pair(model, tokenizer, query, document):
     """What a model makes of a query and a document."""
     encoded = tokenizer.encode(query, document)
-    types = torch.tensor([encoded.type_ids])
-    logits = model(torch.tensor([encoded.ids]), token_type_ids=types).logits
+    types = {}
+    if getattr(model.config, "type_vocab_size", 0) == 2:
+        types = {"token_type_ids": torch.tensor([encoded.type_ids])}
+    logits = model(torch.tensor([encoded.ids]), **types).logits
     return {"query": query, "document": document, "logit": logits.item()}
 
 

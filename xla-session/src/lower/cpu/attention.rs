@@ -1,7 +1,9 @@
 //! Attention: a row's keys and values go to the pages of its sequence, then its queries meet all that
 //! lie there.
 
-use checkpoint::architecture::{Attention, QkNorm};
+#[cfg(feature = "iree")]
+use checkpoint::architecture::bucket;
+use checkpoint::architecture::{Attention, Distances, QkNorm};
 #[cfg(feature = "iree")]
 use kernels::KvFormat;
 
@@ -85,6 +87,28 @@ kernel_abi! {
 }
 
 kernel_abi! {
+    /// A work item is a head: what is added to its scores at each distance.
+    Spread {
+        reads {
+            /// `[buckets, heads]` of f32.
+            scores,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            /// `[heads, stride]` of f32, of which the middle is of the distance 0.
+            to,
+            stride,
+            heads,
+            buckets,
+            /// Where the last bucket begins.
+            most,
+        }
+    }
+}
+
+kernel_abi! {
     /// A work item is an entry, a key head and some of the queries that share it.
     Attend {
         reads {
@@ -117,6 +141,9 @@ kernel_abi! {
             behind,
             /// Whether there are sinks.
             sunk,
+            /// `[heads, distances_stride]` of f32, plus 1: what is added to scores, the distance 0 in the middle; or 0.
+            distances,
+            distances_stride,
             /// How many entries there are, and where.
             entries,
             entries_at,
@@ -133,6 +160,23 @@ const ALL: usize = u32::MAX as usize;
 const TOGETHER: usize = 16;
 
 impl Steps<'_> {
+    /// What is added to scores, at each distance.
+    pub(super) fn spread(&mut self, distances: &Distances) {
+        let scores = self.weight(&WeightSpec::floats(&distances.scores), 0);
+        let (memory, place) = (self.memory.clone(), self.workspace.distances);
+        let [buckets, heads] = distances.scores.shape[..] else { unreachable!("it has two") };
+        let call = Spread {
+            scores: &scores,
+            memory: &memory,
+            to: place.at.into(),
+            stride: place.stride.into(),
+            heads: heads.into(),
+            buckets: buckets.into(),
+            most: distances.most.into(),
+        };
+        self.update(|b| call.call(b, "spread_distances", &heads.into()));
+    }
+
     /// Norms queries and keys, and values where they are.
     fn head_norms(&mut self, norm: &QkNorm, attention: &Attention) {
         let QkNorm { query, key, .. } = norm;
@@ -271,6 +315,14 @@ impl Steps<'_> {
             window: window.map_or(0, |it| it.min(ALL)).into(),
             behind: if both_ways { window.map_or(ALL, |it| (it - 1).min(ALL)) } else { 0 }.into(),
             sunk: usize::from(sinks.is_some()).into(),
+            distances: self
+                .config
+                .architecture
+                .distances
+                .as_ref()
+                .map_or(0, |_| places.distances.at + 1)
+                .into(),
+            distances_stride: places.distances.stride.into(),
             entries: self.entries.clone(),
             entries_at: places.entries.at.into(),
             share: self.number(Number::Share(kv_heads)),
@@ -327,7 +379,23 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
             }
         }
     };
-    all = all.with("head_norm", HeadNorm::kernel(norm));
+    let spread = move |head: usize, of: Spread<*mut u8, usize>| {
+        let at = |place: usize| of.memory.wrapping_add(place);
+        let middle = of.stride / 2;
+        // SAFETY: the graph has a row of so many for each head, and passes a score for each bucket and head; no two work items
+        // have the same head.
+        unsafe {
+            let to = at(of.to).cast::<f32>().add(head * of.stride);
+            for place in 0..of.stride {
+                let distance = place as isize - middle as isize;
+                let bucket = bucket(distance, of.buckets, of.most);
+                *to.add(place) = *of.scores.cast::<f32>().add(bucket * of.heads + head);
+            }
+        }
+    };
+    all = all
+        .with("head_norm", HeadNorm::kernel(norm))
+        .with("spread_distances", Spread::kernel(spread));
     for (name, format) in KvFormat::ALL {
         all = all
             .with(format!("append_{name}"), append(isa, format))
@@ -415,6 +483,14 @@ fn attend(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
                 width: of.width,
                 scale: number(of.scale),
                 cap: number(of.cap),
+                distances: match of.distances {
+                    0 => std::ptr::null(),
+                    place => {
+                        let middle = first * of.distances_stride + of.distances_stride / 2;
+                        at(place - 1).cast_const().cast::<f32>().add(middle)
+                    }
+                },
+                distances_stride: of.distances_stride,
                 sinks: match of.sunk {
                     0 => std::ptr::null(),
                     _ => of.sinks.cast::<f32>().add(first),

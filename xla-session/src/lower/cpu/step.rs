@@ -93,20 +93,18 @@ impl<'a> Steps<'a> {
         if config.architecture.layers.iter().any(|layer| layer.mixer.state().is_some()) {
             self.runs = self.number(Number::Runs);
         }
-        let Architecture {
-            embedding,
-            embedding_scale,
-            positions,
-            embedding_norm,
-            layer_inputs,
-            ..
-        } = &config.architecture;
+        let Architecture { embedding, embedding_scale, positions, layer_inputs, .. } =
+            &config.architecture;
+        let Architecture { embedding_norm, distances, .. } = &config.architecture;
         self.embed(embedding, *embedding_scale, (places.tokens, places.x));
         if let Some(positions) = positions {
             self.add_positions(positions);
         }
         if let Some(norm) = embedding_norm {
             self.norm_stream(norm);
+        }
+        if let Some(distances) = distances {
+            self.spread(distances);
         }
         if let Some(inputs) = layer_inputs {
             self.layer_inputs(inputs);

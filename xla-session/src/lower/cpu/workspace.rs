@@ -2,7 +2,7 @@
 
 use checkpoint::architecture::{FeedForward, Linear};
 use checkpoint::config::ModelConfig;
-use kernels::LANES;
+use kernels::{KV_BLOCK, LANES};
 
 /// Numbers in the workspace: rows of so many elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct Workspace {
     pub gated: [Place; 2],
     /// What all layers are given of a row, side by side.
     pub inputs: Place,
+    /// What is added to the scores of each head, at each distance of two tokens of whole pages; the distance 0 in the middle.
+    pub distances: Place,
 
     /// What meets weights that are integers, bytes.
     pub rounded: Place,
@@ -165,6 +167,9 @@ impl Workspace {
             FeedForward::Mlp(_) => None,
         });
         let positions = config.architecture.positions.as_ref();
+        let distances = config.architecture.distances.as_ref();
+        let of_distances = distances.map_or(0, |it| it.scores.shape[1]);
+        let reach = 2 * config.max_position_embeddings.next_multiple_of(KV_BLOCK);
         let of_positions = positions.map_or(0, |_| rows);
         let of_texts = positions.and_then(|it| it.texts.as_ref()).map_or(0, |_| rows);
         let inputs = config.architecture.layer_inputs.as_ref();
@@ -194,6 +199,7 @@ impl Workspace {
             gate_up: place(rows, blocks(2 * wide).max(inputs), 4),
             gated: [place(rows, wide, 4), place(rows, wide, 2)],
             inputs: place(rows, inputs, 4),
+            distances: place(of_distances, reach, 4),
             rounded: place(rows, kernels::rounded_bytes(widest), 1),
             latent: latent.map(|(attention, of)| {
                 let all = attention.heads * attention.head_dim;
