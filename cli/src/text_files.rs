@@ -25,10 +25,9 @@ const TEXT: [&str; 10] = [
 ];
 
 /// What models of vectors, and those that rank, say in the layout of sentence-transformers.
-const VECTORS: [&str; 5] = [
+const VECTORS: [&str; 4] = [
     sentence_transformers::MODULES,
     sentence_transformers::POOLING,
-    sentence_transformers::LOGIT_SCORE,
     sentence_transformers::PROMPTS,
     sentence_transformers::TRANSFORMER,
 ];
@@ -41,8 +40,11 @@ const VECTORS: [&str; 5] = [
 /// They cannot be read or written.
 pub fn write(model: &Model, folder: &Path, progress: &Progress) -> Result<()> {
     let Some(vocabulary) = model.files().vocabulary()? else {
-        for name in TEXT.into_iter().chain(VECTORS).chain(sentence_transformers::LAYERS) {
+        for name in TEXT.into_iter().chain(VECTORS) {
             copy(&model.folder.join(name), &folder.join(name))?;
+        }
+        for name in sentence_transformers::module_files(&model.folder)? {
+            copy(&model.folder.join(&name), &folder.join(&name))?;
         }
         return Ok(());
     };

@@ -71,7 +71,7 @@ impl Llm {
             || text::Error::NoTokenizer { path: files.path().join("tokenizer.json") };
         let tokenizer = files.tokenizer()?.ok_or_else(no_tokenizer)?;
         let template = files.chat_template()?;
-        let vectors = files.vectors(None).map(|said| Vectors::from(&said));
+        let vectors = files.vectors(None).and_then(|said| Vectors::of(&said, None));
         let ranking = files.ranking(&tokenizer);
         let model = Model::open(files.path(), &options.session)?;
         let engine = options.engine.clone().with_usual_room(&model);
@@ -264,8 +264,8 @@ impl Llm {
     }
 
     /// The vector of `text`, `[hidden_size]` unless the model has layers behind, pooled as the model's files say (of its last token where they say nothing),
-    /// of length 1 unless they say otherwise. What a model is to be told before texts (`Files::vectors` has its prompts)
-    /// is a part of the text.
+    /// of length 1 unless they say otherwise. What the model's files say that goes before all texts does; another prompt
+    /// (`Files::vectors` has those that they name) is a part of the text.
     ///
     /// # Errors
     ///
@@ -296,7 +296,8 @@ impl Llm {
     fn submit_text(&self, text: &str) -> Result<(Answer, &Vectors)> {
         let Inner { tokenizer, worker, .. } = &*self.0;
         let of = self.vectors().map_err(|why| Error::Unsupported(why.to_owned()))?;
-        let (prompt, pooling) = (tokenizer.encode(text, true)?, Some(of.pooling));
+        let prompt = tokenizer.encode(&format!("{}{text}", of.prompt), true)?;
+        let pooling = Some(of.pooling);
         Ok((worker.submit(Request { prompt, pooling, ..Request::default() }), of))
     }
 

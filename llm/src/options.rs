@@ -100,6 +100,8 @@ pub struct Ask {
 /// How a model makes a vector of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vectors {
+    /// What goes before each text.
+    pub prompt: String,
     /// Which hidden states it is made of.
     pub pooling: Pooling,
     /// What that goes through.
@@ -113,7 +115,13 @@ pub struct Vectors {
 impl Default for Vectors {
     /// Of the last token, of length 1.
     fn default() -> Self {
-        Self { pooling: Pooling::Last, layers: Vec::new(), normalized: true, most_tokens: None }
+        Self {
+            prompt: String::new(),
+            pooling: Pooling::Last,
+            layers: Vec::new(),
+            normalized: true,
+            most_tokens: None,
+        }
     }
 }
 
@@ -155,15 +163,31 @@ impl Vectors {
     }
 }
 
-impl From<&Said> for Vectors {
-    /// What is not said is as by default.
-    fn from(said: &Said) -> Self {
+impl Vectors {
+    /// As a model has `said`, of texts behind `prompt`, or behind what it says that goes before all; what is not said is as by
+    /// default.
+    ///
+    /// # Errors
+    ///
+    /// There is no such prompt as its default, or its states are not pooled with those of the text.
+    pub fn of(said: &Said, prompt: Option<&str>) -> Result<Self> {
         let Self { pooling, normalized, .. } = Self::default();
-        Self {
-            pooling: said.pooling.unwrap_or(pooling),
+        let pooling = said.pooling.unwrap_or(pooling);
+        let prompt = match prompt {
+            Some(prompt) => prompt,
+            None => said.prompts.find(None)?,
+        };
+        if !prompt.is_empty() && !said.include_prompt && pooling != Pooling::Last {
+            let message =
+                "the model's vectors leave out what goes before a text (`include_prompt`)";
+            return Err(crate::Error::Unsupported(message.into()));
+        }
+        Ok(Self {
+            prompt: prompt.to_owned(),
+            pooling,
             layers: said.layers.clone(),
             normalized: said.normalized.unwrap_or(normalized),
             most_tokens: said.most_tokens,
-        }
+        })
     }
 }

@@ -20,20 +20,10 @@ use crate::files::is_absent;
 pub const MODULES: &str = "modules.json";
 /// What says how it pools.
 pub const POOLING: &str = "1_Pooling/config.json";
-/// What says how a model that ranks makes a score of logits.
-pub const LOGIT_SCORE: &str = "1_LogitScore/config.json";
 /// What has the prompts.
 pub const PROMPTS: &str = "config_sentence_transformers.json";
 /// What says how texts become tokens.
 pub const TRANSFORMER: &str = "sentence_bert_config.json";
-
-/// Where layers lie that pooled states go through.
-pub const LAYERS: [&str; 4] = [
-    "2_Dense/config.json",
-    "2_Dense/model.safetensors",
-    "3_Dense/config.json",
-    "3_Dense/model.safetensors",
-];
 
 /// The names that poolings have in flags.
 pub const NAMES: [(&str, Pooling); 3] =
@@ -76,6 +66,9 @@ pub struct Prompts {
 #[serde(default)]
 pub(crate) struct Classes {
     architectures: Vec<String>,
+    /// Code that comes with it, by the class that it is for.
+    auto_map: Map<String, Value>,
+    is_causal: Option<bool>,
 }
 
 impl Classes {
@@ -102,6 +95,22 @@ pub(crate) struct Module {
     pub path: String,
 }
 
+/// The files that modules in `folder` may have where its list names them.
+///
+/// # Errors
+///
+/// The list is damaged.
+pub fn module_files(folder: &Path) -> Result<Vec<String>> {
+    let list: Vec<Module> = read(&folder.join(MODULES))?.unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_folder = |path: &str| {
+        path.starts_with(|c: char| c.is_ascii_alphanumeric()) && path.chars().all(plain)
+    };
+    let paths = list.into_iter().map(|module| module.path).filter(|path| is_folder(path));
+    let files = ["config.json", "model.safetensors"];
+    Ok(paths.flat_map(|path| files.map(|file| format!("{path}/{file}"))).collect())
+}
+
 impl Module {
     /// Its class: what lies before the last point depends on the version.
     pub fn class(&self) -> &str {
@@ -122,6 +131,13 @@ impl Said {
         if classes.is_classifier() {
             bail!("{}: it ranks or classifies texts, and has no vectors", folder.display());
         }
+        if classes.auto_map.contains_key("AutoModel") && classes.is_causal.is_none() {
+            bail!(
+                "{}: the model's vectors come with code of its own (`auto_map` in config.json), by which tokens may see those \
+                 behind them: say in config.json whether they do (`\"is_causal\": false`), or do not (true)",
+                folder.display()
+            );
+        }
         let modules = folder.join(MODULES);
         let transformer = folder.join(TRANSFORMER);
         // As of what version 6 makes of a model for chats.
@@ -141,15 +157,19 @@ impl Said {
             normalized: None,
             prompts,
         };
-        let mut pooling = POOLING.to_owned();
+        let (mut pools, mut pooling) = (false, POOLING.to_owned());
         if let Some(list) = read::<Vec<Module>>(&modules)? {
+            let mut ends = false;
             for module in &list {
+                ends |= module.class() == "Normalize";
                 match module.class() {
                     // What drops out does so in training.
                     "Transformer" | "Pooling" | "Normalize" | "Dropout" => {}
-                    "Dense" => said.layers.push(Dense::read(&folder.join(&module.path))?),
+                    "Dense" if !ends && !module.r#type.starts_with("pylate") => {
+                        said.layers.push(Dense::read(&folder.join(&module.path))?);
+                    }
                     _ => bail!(
-                        "{}: the module {} is not supported: vectors without it are others",
+                        "{}: the module {} is not supported here: vectors without it are others",
                         modules.display(),
                         module.r#type
                     ),
@@ -157,10 +177,17 @@ impl Said {
             }
             said.normalized = Some(list.iter().any(|it| it.class() == "Normalize"));
             if let Some(module) = list.iter().find(|it| it.class() == "Pooling") {
+                pools = true;
                 pooling = format!("{}/config.json", module.path);
             }
         }
         let path = folder.join(pooling);
+        if pools && asked.is_none() && !path.exists() {
+            bail!(
+                "{}: is missing, which modules.json names: fetch it again (`iree-llm pull`)",
+                path.display()
+            );
+        }
         if let Some(config) = read::<Map<_, _>>(&path)? {
             said.include_prompt = config.get("include_prompt") != Some(&Value::Bool(false));
             if asked.is_none() {

@@ -1,5 +1,6 @@
 //! `POST /v1/completions`
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -78,9 +79,9 @@ pub(crate) async fn answer(
     let (places, arrived) = (model.places(prompts.count() * settings.n)?, Instant::now());
     let tokens = move |model: &Model| match suffix {
         Some(suffix) => prompts.around(model, &suffix),
-        None => {
-            prompts.tokens(model, echo, None).map(|(prompts, heads)| (prompts, heads, Vec::new()))
-        }
+        None => prompts
+            .tokens(model, echo, ("", None))
+            .map(|(prompts, heads)| (prompts, heads, Vec::new())),
     };
     let (mut prompts, heads, ends) = blocking(&model, tokens).await?;
     settings.end_with(&ends);
@@ -144,7 +145,8 @@ impl Prompts {
         }
     }
 
-    /// The tokens of each, what is beyond `most` left out, and what stands before its answers.
+    /// The tokens of each, of texts with what goes `before` them, what is beyond `most` left out; and what stands before its
+    /// answers.
     ///
     /// # Errors
     ///
@@ -153,15 +155,19 @@ impl Prompts {
         self,
         model: &Model,
         echo: bool,
-        most: Option<usize>,
+        (before, most): (&str, Option<usize>),
     ) -> Result<(Vec<Vec<u32>>, Vec<String>), Problem> {
         let Self { field, given } = self;
         let failed = |error: text::Error| Problem::field(field, error.to_string());
         let tokenizer = model.llm.tokenizer();
         let encode = |text: &String| {
+            let text = match before {
+                "" => Cow::Borrowed(text),
+                before => Cow::Owned(format!("{before}{text}")),
+            };
             let tokens = match most {
-                None => tokenizer.encode(text, true),
-                Some(most) => tokenizer.encode_within(text, most),
+                None => tokenizer.encode(&text, true),
+                Some(most) => tokenizer.encode_within(&text, most),
             };
             match tokens.map_err(failed)? {
                 tokens if tokens.is_empty() => {

@@ -93,7 +93,9 @@ pub(crate) async fn answer(
     trace::works("embeddings", model.name());
     shared.check_open()?;
     let turns = Turns::take(&model, input.count())?;
-    let (inputs, _) = blocking(&model, move |model| input.tokens(model, false, most)).await?;
+    let before = vectors_of.prompt.clone();
+    let read = move |model: &Model| input.tokens(model, false, (&before, most));
+    let (inputs, _) = blocking(&model, read).await?;
     let count: usize = inputs.iter().map(Vec::len).sum();
     let pooling = Some(vectors_of.pooling);
     let requests = inputs.into_iter().map(|prompt| batching::Request {

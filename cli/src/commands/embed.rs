@@ -113,20 +113,12 @@ impl Args {
         let progress = Progress::new(self.quiet);
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let said = Said::read(&model.folder, self.pooling)?;
-        let vectors_of = iree_llm::Vectors::from(&said);
-        let vectors_of = iree_llm::Vectors {
-            normalized: vectors_of.normalized && !self.no_normalize,
-            ..vectors_of
-        };
-        let pooling = vectors_of.pooling;
         let prefix = match &self.prefix {
             Some(prefix) => prefix,
             None => said.prompts.find(self.prompt_name.as_deref())?,
         };
-        ensure!(
-            prefix.is_empty() || said.include_prompt || pooling == Pooling::Last,
-            "the model's vectors leave out what goes before a text (`include_prompt`), which is not supported"
-        );
+        let mut vectors_of = iree_llm::Vectors::of(&said, Some(prefix))?;
+        vectors_of.normalized &= !self.no_normalize;
         if self.prefix.is_none() && self.prompt_name.is_none() && !prefix.is_empty() {
             progress.say(&format!("before each text: {prefix:?}"));
         }
@@ -166,7 +158,6 @@ impl Args {
         let mut embedding = Embedding {
             batcher,
             tokenizer,
-            prefix,
             vectors_of,
             width,
             cut,
@@ -237,7 +228,6 @@ struct Flight {
 struct Embedding<'a> {
     batcher: Batcher,
     tokenizer: Tokenizer,
-    prefix: &'a str,
     vectors_of: iree_llm::Vectors,
     /// Numbers of a vector that are kept.
     width: usize,
@@ -290,7 +280,7 @@ impl Embedding<'_> {
 
     fn request(&mut self, text: Vec<u8>) -> Result<(RequestId, usize)> {
         let text = String::from_utf8(text).context("no UTF-8")?;
-        let text = format!("{}{text}", self.prefix);
+        let text = format!("{}{text}", self.vectors_of.prompt);
         let prompt = match self.cut {
             None => self.tokenizer.encode(&text, true)?,
             Some(most) => self.tokenizer.encode_within(&text, most)?,

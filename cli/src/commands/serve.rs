@@ -387,7 +387,7 @@ impl Args {
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
         options.speculate = self.speculate.of_many();
         let batcher = Batcher::new(engine, &options)?;
-        let vectors = model.files().vectors(None).map(|said| Vectors::from(&said));
+        let vectors = model.files().vectors(None).and_then(|said| Vectors::of(&said, None));
         if let Err(error) = &vectors {
             // Chats need none of it.
             progress.say(&format!("no embeddings: {error}"));

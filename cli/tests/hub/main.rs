@@ -105,6 +105,41 @@ fn an_embedding_model_says_how_its_vectors_are_made() {
     assert!(folder.join("modules.json").exists());
 }
 
+/// What is behind an encoder is where its list says; where the cache lacks the list, the hub is asked, once.
+#[test]
+fn what_the_list_of_modules_names_comes() {
+    let encoder = concat!(env!("CARGO_MANIFEST_DIR"), "/../xla-session/tests/encoders/bert-f32");
+    let mut files = folder_files(std::path::Path::new(encoder));
+    let list = r#"[{"type": "a.Transformer", "path": ""}, {"type": "a.Dense", "path": "2_Dense_1024"},
+                   {"type": "a.Dense", "path": "../elsewhere"}]"#;
+    files.insert("modules.json".into(), list.into());
+    for name in ["config.json", "model.safetensors", "other"] {
+        files.insert(format!("2_Dense_1024/{name}"), name.into());
+    }
+    let (hub, home) = (Hub::with(files.clone()), tempfile::tempdir().unwrap());
+    hub.inspect(home.path(), "some/model").assert().success();
+    let folder = snapshot(home.path());
+    let layer = folder.join("2_Dense_1024");
+    assert!(layer.join("config.json").exists() && layer.join("model.safetensors").exists());
+    assert!(!layer.join("other").exists());
+    assert!(!hub.requests().is_empty());
+    hub.inspect(home.path(), "some/model").assert().success();
+    assert!(hub.requests().is_empty());
+
+    // As a program leaves it that makes no vectors.
+    std::fs::remove_file(folder.join("modules.json")).unwrap();
+    std::fs::remove_dir_all(layer).unwrap();
+    hub.inspect(home.path(), "some/model").assert().success();
+    assert!(folder.join("2_Dense_1024/config.json").exists());
+
+    files.remove("modules.json");
+    let (hub, home) = (Hub::with(files), tempfile::tempdir().unwrap());
+    hub.inspect(home.path(), "some/model").assert().success();
+    assert!(!hub.requests().is_empty());
+    hub.inspect(home.path(), "some/model").assert().success();
+    assert!(hub.requests().is_empty());
+}
+
 #[test]
 fn of_additional_templates_the_one_for_tools_comes() {
     let folder = support::model();

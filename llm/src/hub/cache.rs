@@ -71,6 +71,26 @@ impl Repo {
         write().with_context(|| path.display().to_string())
     }
 
+    /// Notes that `commit` has no file `name`, as Hugging Face's own tools do.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be written.
+    pub fn note_absent(&self, commit: &str, name: &str) -> io::Result<()> {
+        let path = self.absent(commit, name);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        File::options().create(true).append(true).open(path).map(drop)
+    }
+
+    /// Whether that was noted.
+    pub fn is_absent(&self, commit: &str, name: &str) -> bool {
+        self.absent(commit, name).exists()
+    }
+
+    fn absent(&self, commit: &str, name: &str) -> PathBuf {
+        self.folder.join(".no_exist").join(commit).join(name)
+    }
+
     /// Where what has this ETag lies.
     pub fn blob(&self, etag: &str) -> PathBuf {
         self.folder.join("blobs").join(etag)

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use xla_session::config::ModelConfig;
 
 pub use id::ModelId;
 #[doc(hidden)]
@@ -24,7 +25,7 @@ use part::Part;
 use settings::{MAIN, Settings};
 
 /// Files that a model may have beside its weights.
-const SMALL_FILES: [&str; 11] = [
+const SMALL_FILES: [&str; 10] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -34,7 +35,6 @@ const SMALL_FILES: [&str; 11] = [
     // Of embedding models.
     sentence_transformers::MODULES,
     sentence_transformers::POOLING,
-    sentence_transformers::LOGIT_SCORE,
     sentence_transformers::PROMPTS,
     sentence_transformers::TRANSFORMER,
 ];
@@ -100,7 +100,10 @@ impl Hub {
         if let Some(folder) = named.as_ref().filter(|_| !asked.refresh) {
             // Which file of several is meant, the hub's list says.
             if id.wanted == Wanted::Whatever {
-                if is_runnable(folder, asked) && folder.join("tokenizer.json").exists() {
+                if is_runnable(folder, asked)
+                    && folder.join("tokenizer.json").exists()
+                    && says_its_modules(folder, &repo)
+                {
                     return Ok(folder.clone());
                 }
             } else if let Some(file) = cached_gguf(id, folder) {
@@ -151,9 +154,17 @@ impl Hub {
             if !has("config.json") {
                 return Err(anyhow!("{}: the repository has no config.json", id.name).into());
             }
-            let layers = sentence_transformers::LAYERS;
-            for name in SMALL_FILES.into_iter().chain(layers).filter(|name| has(name)) {
+            for name in SMALL_FILES.into_iter().filter(|name| has(name)) {
                 transfer.file(name)?;
+            }
+            if !has(sentence_transformers::MODULES) {
+                // Without the note it is asked for again, no more.
+                let _ = repo.note_absent(&commit, sentence_transformers::MODULES);
+            }
+            for name in sentence_transformers::module_files(&folder)? {
+                if has(&name) {
+                    transfer.file(&name)?;
+                }
             }
             if !asked.weights {
                 // They are made up.
@@ -165,7 +176,11 @@ impl Hub {
                     transfer.file(&shard)?;
                 }
             } else {
-                let error = anyhow!("{}: the repository has neither {SINGLE} nor {INDEX}", id.name);
+                let error = anyhow!(
+                    "{name}: the repository has neither {SINGLE} nor {INDEX}; where its page has a pull request that adds \
+                     them, `{name}@refs/pr/NUMBER` is that one",
+                    name = id.name
+                );
                 return Err(error.into());
             }
             folder
@@ -318,6 +333,15 @@ fn is_runnable(folder: &Path, asked: Asked<'_>) -> bool {
         && (!asked.weights
             || has(SINGLE)
             || shards(&folder.join(INDEX)).is_ok_and(|names| names.iter().all(|name| has(name))))
+}
+
+/// Whether an encoder's snapshot has the list of what is behind it, or the hub has none: other programs that share the cache
+/// may have left it out, and the same model makes other vectors without it.
+fn says_its_modules(folder: &Path, repo: &Repo) -> bool {
+    let commit = folder.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+    folder.join(sentence_transformers::MODULES).exists()
+        || repo.is_absent(commit, sentence_transformers::MODULES)
+        || !ModelConfig::from_dir(folder).is_ok_and(|it| it.architecture.is_encoder())
 }
 
 /// The files that an index names.

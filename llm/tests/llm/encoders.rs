@@ -142,6 +142,11 @@ fn vectors_go_through_the_layers_that_the_folder_lists() {
     });
     assert_close(&llm.blocking_embed(text).unwrap(), &normalized(expected.collect()));
 
+    let prompts = json!({"prompts": {"query": "w20 "}, "default_prompt_name": "query"});
+    write("config_sentence_transformers.json", prompts);
+    let (told, asked) = (open(model.path()), format!("w20 {text}"));
+    assert_eq!(told.blocking_embed(text).unwrap(), llm.blocking_embed(&asked).unwrap());
+
     for (wrong, said) in [
         (config("activation.GELU"), "GELU"),
         (json!({"in_features": 40, "out_features": 19}), "linear.weight"),
@@ -217,4 +222,15 @@ fn what_an_encoder_is_not_is_said() {
     assert!(matches!(&error, Error::Unsupported(_)), "{error}");
     assert!(error.to_string().contains("2 classes"), "{error}");
     said(json!({"0": "LABEL_0"})).unwrap();
+
+    // Code of its own may see otherwise.
+    let model = copy("bert-f32");
+    let path = model.path().join("config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let with = |more: &str| std::fs::write(&path, text.replacen('{', more, 1)).unwrap();
+    with(r#"{"auto_map": {"AutoModel": "modeling.Model"},"#);
+    let error = open(model.path()).blocking_embed("w20").unwrap_err().to_string();
+    assert!(error.contains("is_causal"), "{error}");
+    with(r#"{"auto_map": {"AutoModel": "modeling.Model"}, "is_causal": false,"#);
+    open(model.path()).blocking_embed("w20").unwrap();
 }
