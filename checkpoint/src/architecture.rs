@@ -81,7 +81,7 @@ pub fn bucket(distance: isize, buckets: usize, most: usize) -> usize {
         let logarithm = (far as f32 / exact as f32).ln();
         let all = (most as f64 / exact as f64).ln() as f32;
         let more = (logarithm / all * (half - exact) as f32) as usize;
-        (exact + more).min(half - 1)
+        exact.saturating_add(more).min(half - 1)
     };
     if distance > 0 { half + bucket } else { bucket }
 }
@@ -577,6 +577,18 @@ impl Attention {
     /// Whether norms of queries and keys have weights of each head.
     pub fn has_norms_of_each_head(&self) -> bool {
         self.qk_norm.as_ref().is_some_and(|it| it.query.is_of_each_head())
+    }
+
+    /// Whether its projections give what its heads are made of, and read what these give.
+    pub(crate) fn fits(&self) -> bool {
+        let Self { heads, head_dim, .. } = *self;
+        if self.latent.is_some() {
+            return true;
+        }
+        let gates = if self.gated { heads } else { 0 };
+        let all = (heads + gates + 2 * self.own_kv_heads()) * head_dim;
+        self.qkv.iter().map(Linear::outputs).sum::<usize>() == all
+            && self.output.inputs() == heads * head_dim
     }
 
     /// Key and value heads that it makes of its rows: none where it sees those of another layer.

@@ -3,6 +3,8 @@
 
 mod parse;
 
+pub(crate) use parse::BOTH_WAYS;
+
 use crate::architecture::{Architecture, Parameter, Role, Rope, RopeScaling};
 use crate::families::Family;
 

@@ -48,7 +48,7 @@ pub struct Attention {
     /// Rows that are wanted, at most `rows`; the others become 0.0 in `output`.
     pub used: usize,
     /// The position of the first row: it sees the keys up to this one, itself included, and each
-    /// row one more. That many keys there are; what lies behind them is not used.
+    /// row one more; and some [behind](Self::behind). What lies behind all that rows see is not used.
     pub start: usize,
     /// Latest keys that a row sees at most, itself included; 0 is no bound.
     pub window: usize,

@@ -205,7 +205,7 @@ impl Batcher {
         let mut scheduler = scheduler.clone();
         if engine.is_encoder() {
             // A text has to fit in.
-            scheduler.rows = engine.rows();
+            scheduler.rows = scheduler.rows.max(engine.context());
         }
         // Tokens that may turn out wrong could not be taken back.
         let speculate = if engine.has_states() { &Speculate::Off } else { speculate };
@@ -252,7 +252,7 @@ impl Batcher {
             }
         }
         let config = self.engine.model().config();
-        let (vocab_size, max) = (config.vocab_size, config.longest_context);
+        let (vocab_size, max) = (config.vocab_size, self.engine.longest_context());
         let (mut prompt, priority) = (std::mem::take(&mut request.prompt), request.priority);
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);

@@ -74,7 +74,8 @@ impl ModelConfig {
         generation: &Map<String, Value>,
     ) -> Result<Self> {
         let keys = |map| Keys { path: model, prefix: "", map, names: None };
-        let config = keys(config);
+        let renamed = renamed(config);
+        let config = keys(renamed.as_ref().unwrap_or(config));
         parse(&config, &config, &keys(generation))
     }
 }
@@ -89,7 +90,7 @@ const ALSO: [(&str, &str); 4] = [
 ];
 
 /// Llama as NVIDIA's models of vectors have it, whose own code sees both ways whatever is said.
-const BOTH_WAYS: &str = "llama_bidirec";
+pub(crate) const BOTH_WAYS: &str = "llama_bidirec";
 
 /// Keys of a family that others have under other names: its own first.
 const KEYS: [(&str, [(&str, &str); 4]); 1] = [(
@@ -167,6 +168,17 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
             return Err(config.refuse("is_causal", must));
         }
         architecture = architecture.into_encoder();
+    }
+
+    // A family may take a size from elsewhere than the key that all have, which says another then.
+    if let Some(attention) =
+        architecture.layers.iter().filter_map(Layer::attention).find(|it| !it.fits())
+    {
+        return Err(config.error(format!(
+            "`head_dim` and `num_key_value_heads` make {} heads of {} for {} query heads, which are not those of this family's \
+             projections: leave these keys out",
+            attention.kv_heads, attention.head_dim, attention.heads
+        )));
     }
 
     let ids = |key, default: &[u32]| -> Result<Vec<u32>> {

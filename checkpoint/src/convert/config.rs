@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Float;
 use crate::architecture::{Rope, RopeScaling};
-use crate::config::ModelConfig;
+use crate::config::{BOTH_WAYS, ModelConfig};
 use crate::keys::read_object;
 use crate::{Error, Result, gguf};
 
@@ -38,15 +38,22 @@ impl Described {
         config.insert("torch_dtype".into(), json!(dtype.torch()));
         let class = source.family.class();
         let said = config.get("architectures").and_then(|it| it[0].as_str()).unwrap_or(class);
-        if said.ends_with("ForSequenceClassification") {
-            let message =
-                "a model that ranks or classifies: what is behind its encoder would be lost";
-            return Err(Error::Config { path: model.into(), message: message.into() });
+        let around =
+            ["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"];
+        if around.iter().any(|it| said.ends_with(it)) {
+            let message = format!("{said}: what is behind the encoder would be lost");
+            return Err(Error::Config { path: model.into(), message });
+        }
+        if config.get("model_type").and_then(Value::as_str) == Some(BOTH_WAYS) {
+            config.insert("is_causal".into(), json!(false));
         }
         // A decoder that sees both ways has no output projection, as its class says.
-        if !source.architecture.is_encoder() || class.ends_with("Model") {
-            config.insert("architectures".into(), json!([class]));
-        }
+        let class = match class.strip_suffix("ForCausalLM") {
+            Some("Gemma3") if source.architecture.is_encoder() => "Gemma3TextModel".to_owned(),
+            Some(stem) if source.architecture.is_encoder() => format!("{stem}Model"),
+            _ => class.to_owned(),
+        };
+        config.insert("architectures".into(), json!([class]));
         config.insert("model_type".into(), json!(source.family.model_type()));
         config.insert("tie_word_embeddings".into(), json!(source.tie_word_embeddings));
         Ok(Self { config, generation })

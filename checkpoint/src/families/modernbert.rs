@@ -35,6 +35,9 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let flag = |key| Ok::<_, crate::Error>(keys.boolean(key)?.unwrap_or(false));
     let [norm_bias, bias, mlp_bias] =
         [flag("norm_bias")?, flag("attention_bias")?, flag("mlp_bias")?];
+    if keys.object("rope_scaling")?.is_some_and(|it| !it.is_empty()) {
+        return Err(keys.refuse("rope_scaling", "supported is null"));
+    }
     let activation = Activation::read(keys, "hidden_activation", Activation::Gelu)?;
     let epsilon = keys.positive("norm_eps")?.unwrap_or(FAMILY.defaults.rms_norm_eps);
     let global = keys.positive("global_rope_theta")?.unwrap_or(sizes.rope_theta);

@@ -1,6 +1,6 @@
 //! MPNet (`modeling_mpnet.py`): BERT whose scores depend on how far apart tokens are too, which does not tell two texts apart.
 
-use super::encoder::{self, Names, PostNorm, behind_padding};
+use super::encoder::{self, Names, PostNorm};
 use super::{Defaults, Family, bert};
 use crate::architecture::{Activation, Architecture, Distances, Module};
 
@@ -16,7 +16,8 @@ pub(super) static FAMILY: Family = Family {
     },
     architecture: |keys, sizes| {
         let of = PostNorm {
-            first: behind_padding(keys, sizes)?,
+            // That of padding is before it, whatever `pad_token_id` says.
+            first: 2,
             texts: None,
             epsilon: keys.positive("layer_norm_eps")?.unwrap_or(FAMILY.defaults.rms_norm_eps),
             activation: Activation::read(keys, "hidden_act", Activation::Gelu)?,
@@ -28,13 +29,18 @@ pub(super) static FAMILY: Family = Family {
                 ..encoder::BERT
             },
         };
-        let buckets = keys.size("relative_attention_num_buckets", 1 << 10)?.unwrap_or(32);
-        if buckets < 4 || !buckets.is_multiple_of(4) {
-            let must = "expected a multiple of 4: half of them are before a token, half of these of one distance each";
-            return Err(keys.refuse("relative_attention_num_buckets", must));
+        let key = "relative_attention_num_buckets";
+        if keys.size(key, 1 << 10)?.is_some_and(|it| it != BUCKETS) {
+            return Err(keys.refuse(key, "supported is 32: transformers takes no others"));
+        }
+        if sizes.max_position_embeddings <= 2 {
+            return Err(keys.refuse("max_position_embeddings", "positions begin behind two others"));
         }
         let module = Module::new("encoder.relative_attention_bias");
-        let distances = Distances { scores: module.distances(buckets, sizes.heads), most: 128 };
+        let distances = Distances { scores: module.distances(BUCKETS, sizes.heads), most: 128 };
         Ok(Architecture { distances: Some(distances), ..of.encoder(keys, sizes)? })
     },
 };
+
+/// Of distances.
+const BUCKETS: usize = 32;

@@ -512,3 +512,10 @@ fn gemma_4_has_layers_of_two_kinds() {
     let few = json!({"vocab_size_per_layer_input": 99});
     refused(gemma4(few), &["`vocab_size_per_layer_input` is 99", "`vocab_size` is more, 100"]);
 }
+
+#[test]
+fn llama_as_nvidia_has_it_sees_both_ways() {
+    let config = good(of("llama_bidirec", "LlamaBidirectionalModel", json!({})));
+    assert!(config.architecture.is_encoder() && config.output().is_none());
+    assert_eq!(config.family.model_type(), "llama");
+}

@@ -185,6 +185,11 @@ fn refuses_what_a_family_does_not_have() {
         ("bert", json!({"is_decoder": true}), &["`is_decoder` is true"]),
         ("bert", json!({"hidden_act": "relu"}), &["`hidden_act`", "\"gelu\""]),
         ("roberta", json!({"pad_token_id": 255}), &["`pad_token_id` is 255"]),
+        // Beyond what its projections give.
+        ("bert", json!({"head_dim": 4096}), &["`head_dim`", "4 query heads"]),
+        ("modernbert", json!({"num_key_value_heads": 2}), &["`num_key_value_heads`"]),
+        ("modernbert", json!({"rope_scaling": {"type": "linear"}}), &["`rope_scaling`"]),
+        ("mpnet", json!({"relative_attention_num_buckets": 64}), &["is 64: supported is 32"]),
         ("gemma2", json!({"hidden_activation": "relu"}), &["`hidden_activation` is \"relu\""]),
         ("smollm3", json!({"no_rope_layers": [1, 0]}), &["`no_rope_layers` has 2 entries for 3"]),
         ("smollm3", json!({"no_rope_layers": [1, 0, 2]}), &["`no_rope_layers`", "0 and 1"]),

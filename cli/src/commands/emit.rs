@@ -98,8 +98,9 @@ impl Args {
             let threads = std::thread::available_parallelism().map_or(1, usize::from);
             let kv_cache = self.kv_cache.unwrap_or(self.precision.kv_cache());
             let target = CpuTarget::new(Isa::detect(), threads).with_kv_cache(kv_cache);
-            cpu::supports(&config, 256, 64).map_err(anyhow::Error::msg)?;
-            let program = cpu::program(&config, &formats, &target, 256, 64);
+            let rows = cpu::most_rows(&config);
+            cpu::supports(&config, rows, 64).map_err(anyhow::Error::msg)?;
+            let program = cpu::program(&config, &formats, &target, rows, 64);
             let path = self.folder.join("model.mlir");
             std::fs::create_dir_all(&self.folder)
                 .and_then(|()| std::fs::write(&path, program.text))

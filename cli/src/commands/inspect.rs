@@ -234,10 +234,10 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
         format!(
             "{} tokens, {}",
             config.vocab_size,
-            if config.tie_word_embeddings {
-                "output tied to the embedding"
-            } else {
-                "own output matrix"
+            match config.output() {
+                None => "no output: an encoder",
+                Some(_) if config.tie_word_embeddings => "output tied to the embedding",
+                Some(_) => "own output matrix",
             }
         ),
     )?;
@@ -245,28 +245,38 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
         let windows: Vec<_> = layers.iter().filter_map(|layer| layer.attention()?.window).collect();
         match windows.first() {
             Some(window) => format!(
-                "{} tokens; {} of {} layers see the last {window}",
+                "{} tokens; {} of {} layers see {} {window}",
                 config.max_position_embeddings,
                 windows.len(),
-                config.num_hidden_layers
+                config.num_hidden_layers,
+                if config.architecture.is_encoder() {
+                    "on each side less than"
+                } else {
+                    "the last"
+                }
             ),
             None => format!("{} tokens", config.max_position_embeddings),
         }
     })?;
     let rope = config.rope();
-    line(
-        "rope",
-        format!(
-            "theta {}, {}{}",
-            rope.theta,
-            scaling(&rope.scaling),
-            match rope.width {
-                width if width < config.head_dim =>
-                    format!(", {width} of {} dimensions", config.head_dim),
-                _ => String::new(),
-            }
-        ),
-    )?;
+    let rotates = |layer: &Layer| layer.attention().is_none_or(|it| it.ropes.is_some());
+    if !layers.iter().any(rotates) {
+        line("positions", "learned".into())?;
+    } else {
+        line(
+            "rope",
+            format!(
+                "theta {}, {}{}",
+                rope.theta,
+                scaling(&rope.scaling),
+                match rope.width {
+                    width if width < config.head_dim =>
+                        format!(", {width} of {} dimensions", config.head_dim),
+                    _ => String::new(),
+                }
+            ),
+        )?;
+    }
     line("bos, eos", format!("{:?}, {:?}", config.bos_token_id, config.eos_token_ids))?;
     Ok(())
 }

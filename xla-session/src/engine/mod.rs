@@ -2,8 +2,8 @@
 //!
 //! A [`Model`] is shared, a [`Sequence`] is cheap: its tokens, and a table of the pages that hold their
 //! keys and values. An [`Engine`] has the memory of the pages. On CPUs steps are
-//! batch-invariant: the bits of what follows a token depend on the tokens before it, and on nothing
-//! else that is in the step, on where a prompt was cut or whether its beginning came from the cache. On
+//! batch-invariant: the bits of what follows a token depend on the tokens before it (of an encoder on those of the
+//! text), and on nothing else that is in the step, on where a prompt was cut or whether its beginning came from the cache. On
 //! GPUs the last bits of sums may differ.
 
 mod batch;
@@ -145,6 +145,9 @@ impl Sequence {
     /// many: [`len`](Self::len) says how many are left.
     pub fn truncate(&mut self, tokens: usize) {
         self.table.truncate(tokens);
+        if self.table.is_empty() {
+            self.second_text = None;
+        }
         self.kept = self.kept.min(self.len() / KV_BLOCK);
     }
 
@@ -182,6 +185,11 @@ impl Engine {
         }
         // A text is run at once.
         let encodes = config.architecture.is_encoder();
+        if encodes && options.context.is_some_and(|context| context > rows) {
+            return Err(Error::Unsupported(format!(
+                "a context of {context} tokens: an encoder takes a text at once, and steps have {rows} rows"
+            )));
+        }
         let context = if encodes { context.min(rows) } else { context };
         let (page_bytes, state_bytes) = (loaded.page_bytes(), loaded.state_bytes());
         let bytes = options.kv_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -250,6 +258,12 @@ impl Engine {
     /// Most tokens of a sequence.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// Most tokens that a sequence could have, were the model opened for them.
+    pub(crate) fn longest_context(&self) -> usize {
+        let longest = self.model.config().longest_context;
+        if self.is_encoder() { longest.min(self.model.most_rows()) } else { longest }
     }
 
     /// Counts of the pages, and of what was done with them.
@@ -493,7 +507,7 @@ impl Engine {
 
     fn check(&self, runs: &[Run<'_>]) -> Result<()> {
         let vocab_size = self.model.config().vocab_size;
-        let (context, max) = (self.context, self.model.config().longest_context);
+        let (context, max) = (self.context, self.longest_context());
         let (mut rows, mut needed) = (0, 0);
         for Run { sequence, tokens, want } in runs {
             self.check_own(sequence)?;

@@ -250,7 +250,7 @@ fn texts_that_are_run_whole_share_steps() {
         assert!(plan.preempted.is_empty());
         steps.push(plan.runs.iter().map(|run| run.tokens.len()).collect::<Vec<_>>());
     }
-    // The third begins a step, into which the fourth fits: pages are few enough then for the fifth to wait.
+    // The third begins a step, into which the fourth fits, and the fifth not any more.
     assert_eq!(steps, [vec![100, 156], vec![1, 200], vec![60], vec![256], vec![3]]);
     assert_eq!(driver.finished, ids);
 }

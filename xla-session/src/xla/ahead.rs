@@ -4,7 +4,7 @@ use checkpoint::config::ModelConfig;
 use iree_rt::cuda;
 
 use super::target::{ANY_CPU, Machine, Target};
-use super::{HEAD_ROWS, compile, most_rows};
+use super::{HEAD_ROWS, compile};
 use crate::emit::WeightFormats;
 use crate::lower;
 use crate::opening::SessionOptions;
@@ -56,7 +56,8 @@ fn for_cpus(
     model: &str,
     options: &SessionOptions,
 ) -> Result<usize> {
-    lower::cpu::supports(config, most_rows(config), HEAD_ROWS).map_err(Error::Unsupported)?;
+    lower::cpu::supports(config, lower::cpu::most_rows(config), HEAD_ROWS)
+        .map_err(Error::Unsupported)?;
     let texts = texts(config, formats, options);
     let graphs: Vec<_> = texts.iter().map(|text| compile::Graph { name: "model", text }).collect();
     // For whatever number of threads: that says how they are written, not how they are compiled.
@@ -70,7 +71,7 @@ fn texts(config: &ModelConfig, formats: &WeightFormats, options: &SessionOptions
     let text = |threads| {
         let machine = Machine::cpu(threads, options);
         let Target::Cpu(target) = &machine.target else { unreachable!("made for a CPU") };
-        lower::cpu::program(config, formats, target, most_rows(config), HEAD_ROWS).text
+        lower::cpu::program(config, formats, target, lower::cpu::most_rows(config), HEAD_ROWS).text
     };
     let mut texts: Vec<_> = threads.map(text).collect();
     texts.sort();
@@ -112,7 +113,14 @@ mod tests {
         let graph = |threads| {
             let machine = Machine::cpu(threads, &options);
             let Target::Cpu(target) = &machine.target else { unreachable!("made for a CPU") };
-            lower::cpu::program(&config, &formats, target, most_rows(&config), HEAD_ROWS).text
+            lower::cpu::program(
+                &config,
+                &formats,
+                target,
+                lower::cpu::most_rows(&config),
+                HEAD_ROWS,
+            )
+            .text
         };
         for threads in [1, 2, 3, 8, 9, 31, 64, 100, 128] {
             assert!(all.contains(&graph(threads)), "{threads} threads");

@@ -108,8 +108,6 @@ struct CpuExecutor {
     memory: Buffer,
     /// The body of the step in flight, until its head or [`Executor::finish`] waits for it.
     pending: Option<Pending>,
-    /// What the host writes before a step: the first bytes of the memory.
-    inputs: Vec<u8>,
     /// `[entries]` of i32; grows.
     tables: BufferView,
     cache: Vec<Kept>,
@@ -201,7 +199,6 @@ impl CpuExecutor {
             places,
             memory,
             pending: None,
-            inputs: Vec::new(),
             tables,
             cache,
             kv: model.kv,
@@ -243,42 +240,37 @@ impl CpuExecutor {
         let numbers = |it: &Entry| [it.row, it.rows, it.start, it.table, it.end].map(|n| n as i32);
         let written: Vec<_> = entries.iter().flat_map(numbers).collect();
         let places = &self.places;
-        let mut put = |place: Place, data: &[u8]| {
-            let end = place.at + data.len();
-            if self.inputs.len() < end {
-                self.inputs.resize(end, 0);
-            }
-            self.inputs[place.at..end].copy_from_slice(data);
+        let put = |place: Place, data: &[u8]| {
+            // SAFETY: no call is in flight.
+            unsafe { self.memory.write_unchecked(place.at, data) }
         };
-        put(places.tokens, bytemuck::cast_slice(&tokens));
+        put(places.tokens, bytemuck::cast_slice(&tokens))?;
         if let Some(of) = &self.config.architecture.positions {
             let rows: Vec<_> = batch.positions.iter().map(|it| (of.first + it) as i32).collect();
-            put(places.positions, bytemuck::cast_slice(&rows));
+            put(places.positions, bytemuck::cast_slice(&rows))?;
             if of.texts.is_some() {
                 let texts: Vec<_> = batch.texts.iter().map(|&text| i32::from(text)).collect();
-                put(places.texts, bytemuck::cast_slice(&texts));
+                put(places.texts, bytemuck::cast_slice(&texts))?;
             }
         }
-        put(places.slots, bytemuck::cast_slice(&slots));
+        put(places.slots, bytemuck::cast_slice(&slots))?;
         for (places, angles) in places.angles.iter().zip(&angles) {
             for (place, angles) in places.iter().zip(angles) {
-                put(*place, bytemuck::cast_slice(angles));
+                put(*place, bytemuck::cast_slice(angles))?;
             }
         }
-        put(places.entries, bytemuck::cast_slice(&written));
+        put(places.entries, bytemuck::cast_slice(&written))?;
         let states = batch.entries.iter().zip(&batch.states).flat_map(|(run, &(from, to))| {
             let from = from.map_or(-1, |from| from as i32);
             [run.row as i32, run.rows as i32, from, to as i32]
         });
-        put(places.runs, bytemuck::cast_slice(&states.collect::<Vec<_>>()));
-        // SAFETY: no call is in flight.
-        unsafe { self.memory.write_unchecked(0, &self.inputs)? };
+        put(places.runs, bytemuck::cast_slice(&states.collect::<Vec<_>>()))?;
 
         if self.tables.len() < batch.tables.len() {
             self.tables = table(&self.device, batch.tables.len().next_power_of_two())?;
         }
         let pages: Vec<_> = batch.tables.iter().map(|&page| page as i32).collect();
-        // SAFETY: as above.
+        // SAFETY: no call is in flight.
         unsafe { self.tables.buffer().write_unchecked(0, &pages)? };
 
         let tables = self.tables.buffer();

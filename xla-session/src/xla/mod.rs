@@ -37,10 +37,9 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
     match &found.machine.target {
         Target::Cpu(target) => {
             let (config, formats) = (&found.config, &found.formats);
-            lower::cpu::supports(config, most_rows(config), HEAD_ROWS)
-                .map_err(Error::Unsupported)?;
-            let program =
-                lower::cpu::program(config, formats, target, most_rows(config), HEAD_ROWS);
+            let rows = lower::cpu::most_rows(config);
+            lower::cpu::supports(config, rows, HEAD_ROWS).map_err(Error::Unsupported)?;
+            let program = lower::cpu::program(config, formats, target, rows, HEAD_ROWS);
             let kv = target.kv_cache();
             let graph = Graph { name: "model", text: &program.text };
             let specs = program.weights();
@@ -115,20 +114,8 @@ fn open_on_gpu(
     Ok(Model::new(model, bytes, load, compile))
 }
 
-/// Most rows of a step on CPUs, and of a call of the head.
-const MOST_ROWS: usize = 256;
+/// Most rows of a call of the head on CPUs.
 const HEAD_ROWS: usize = 64;
-
-/// Most rows of a step on CPUs of an encoder, which takes a text at once.
-const MOST_ROWS_OF_ENCODERS: usize = 8192;
-
-/// Most rows of a step of this model on CPUs.
-fn most_rows(config: &ModelConfig) -> usize {
-    match config.architecture.is_encoder() {
-        true => config.max_position_embeddings.clamp(MOST_ROWS, MOST_ROWS_OF_ENCODERS),
-        false => MOST_ROWS,
-    }
-}
 
 /// What fails when a call does.
 const RUNNING: &str = "running the model";

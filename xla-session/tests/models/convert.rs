@@ -79,11 +79,29 @@ fn quantised_folders_become_their_values() {
 #[test]
 fn encoders_are_converted_and_what_ranks_is_refused() {
     let encoders = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encoders");
-    for name in ["bert-f32", "bert-masked-lm-f16", "roberta-bf16", "qwen2-both-ways-f16"] {
+    for name in [
+        "bert-f32",
+        "bert-masked-lm-f16",
+        "roberta-bf16",
+        "mpnet-f32",
+        "modernbert-bf16",
+        "gemma3-both-ways-bf16",
+        "qwen2-both-ways-f16",
+    ] {
         let (name, folder) = (name.to_owned(), encoders.join(name));
         assert_same(&Fixture { name, folder, cases: Vec::new() });
     }
     let options = ConvertOptions::new(Float::F32);
-    let error = Conversion::open(&encoders.join("bert-classifier-f32"), options).unwrap_err();
-    assert!(error.to_string().contains("ranks or classifies"), "{error}");
+    let ranks = encoders.join("distilbert-classifier-f16");
+    let error = Conversion::open(&ranks, options).unwrap_err();
+    assert!(error.to_string().contains("would be lost"), "{error}");
+
+    // The encoder of it, whose keys have names of their own.
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(ranks.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let config = fs::read_to_string(ranks.join("config.json")).unwrap();
+    let config = config.replace("ForSequenceClassification", "Model");
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    let (name, path) = ("distilbert".to_owned(), folder.path().to_owned());
+    assert_same(&Fixture { name, folder: path, cases: Vec::new() });
 }

@@ -452,7 +452,7 @@ fn attend(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
         let (member, kv_head) = (item % shares * of.share, item / shares);
         let group = of.share.min(group - member);
         // SAFETY: the host has written the entries, whose rows are some of the step's, and tables that
-        // name a page for every 64 tokens up to those; the graph has places for all rows, and no two
+        // name a page for every 64 tokens of each sequence behind the step; the graph has places for all rows, and no two
         // work items write the same queries of a row; the kernel is for this CPU.
         unsafe {
             let entry = at(of.entries_at).cast::<i32>().add(entry * ENTRY);

@@ -30,7 +30,9 @@ mod step;
 mod target;
 mod workspace;
 
-pub use self::program::{Argument, Function, Number, Program, Source, program, supports};
+pub use self::program::{
+    Argument, Function, Number, Program, Source, most_rows, program, supports,
+};
 pub use self::target::CpuTarget;
 pub use self::workspace::{Place, Workspace};
 

@@ -97,6 +97,23 @@ impl Program {
     }
 }
 
+/// Most rows of a step; of an encoder, which takes a text at once, as many as its longest text has, if there are not more than
+/// these.
+const ROWS: usize = 256;
+const ROWS_OF_ENCODERS: usize = 8192;
+
+/// Most rows of a step of this model: of a wide encoder fewer than its context.
+pub fn most_rows(config: &ModelConfig) -> usize {
+    if !config.architecture.is_encoder() {
+        return ROWS;
+    }
+    let mut rows = config.max_position_embeddings.clamp(ROWS, ROWS_OF_ENCODERS);
+    while rows > ROWS && supports(config, rows, 1).is_err() {
+        rows = ROWS.max(rows / 2);
+    }
+    rows
+}
+
 /// Whether a model can be [emitted](program) for steps of so many rows: what the calls of a step leave to each other has
 /// to lie within 4 GiB.
 pub fn supports(config: &ModelConfig, rows: usize, head_rows: usize) -> Result<(), String> {
@@ -254,9 +271,10 @@ mod tests {
     #[test]
     fn every_kernel_that_is_called_is_there() {
         let known: Vec<_> = Isa::all_here().into_iter().map(crate::lower::cpu::kernels).collect();
-        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
         let mut models = 0;
-        for fixture in fixtures.read_dir().unwrap() {
+        let folders = ["fixtures", "encoders"].map(|it| tests.join(it).read_dir().unwrap());
+        for fixture in folders.into_iter().flatten() {
             let Ok(config) = ModelConfig::from_dir(&fixture.unwrap().path()) else { continue };
             models += 1;
             for (format, kv) in [

@@ -169,7 +169,8 @@ impl Workspace {
         let positions = config.architecture.positions.as_ref();
         let distances = config.architecture.distances.as_ref();
         let of_distances = distances.map_or(0, |it| it.scores.shape[1]);
-        let reach = 2 * config.max_position_embeddings.next_multiple_of(KV_BLOCK);
+        let reach = 2 * config.max_position_embeddings.min(rows).next_multiple_of(KV_BLOCK);
+        let of_logits = config.output().map_or(0, |_| blocks(config.vocab_size));
         let of_positions = positions.map_or(0, |_| rows);
         let of_texts = positions.and_then(|it| it.texts.as_ref()).map_or(0, |_| rows);
         let inputs = config.architecture.layer_inputs.as_ref();
@@ -233,7 +234,7 @@ impl Workspace {
                 }
             }),
             last: [place(head_rows, hidden, 4), place(head_rows, hidden, 2)],
-            logits: place(head_rows, blocks(config.vocab_size), 4),
+            logits: place(head_rows, of_logits, 4),
             bytes,
         }
     }
