@@ -73,3 +73,19 @@ fn an_encoder_reads_query_and_document_at_once() {
     let message = fails(1, &["embed", "-m", ENCODER, short]);
     assert!(message.contains("has no vectors"), "{message}");
 }
+
+/// Of a model that is asked, too: what is around the document stays.
+#[test]
+fn a_document_is_cut_off_where_a_model_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("Qwen3-Reranker-tiny");
+    std::os::unix::fs::symlink(TALES, &model).unwrap();
+    let flags = ["rank", "-q", "-m", model.to_str().unwrap(), "--query", "Who ran home?"];
+    let long = "The dog ran, 走った🐕. ".repeat(500);
+    let message = fails(1, &[&flags[..], &[&long]].concat());
+    assert!(message.contains("context"), "{message}");
+    let cut = ranks(&succeeds(&[&flags[..], &["--truncate", &long, "The dog."]].concat()));
+    let whole = ranks(&succeeds(&[&flags[..], &["The dog."]].concat()));
+    assert_eq!(cut.len(), 2);
+    assert_eq!(cut.iter().find(|it| it.0 == 1).unwrap().1, whole[0].1);
+}

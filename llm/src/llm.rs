@@ -18,7 +18,7 @@ use crate::ranking::Score;
 use crate::response::{Heard, Response};
 use crate::{Ask, Error, Files, LlmOptions, Ranking, Result, ToolChoice, Tools, Vectors};
 
-const NO_RANKING: &str = "it is no model that ranks: Qwen3-Reranker and bge-reranker are some";
+const NO_RANKING: &str = "it is no model that ranks, as Qwen3-Reranker, bge-reranker-v2-m3 and other encoders of one label are";
 
 /// Why a model does not fill in.
 pub const NO_INFILL: &str = "the model's tokenizer has no marks for filling in, as those of Qwen2.5-Coder, DeepSeek-Coder, \
@@ -108,14 +108,15 @@ impl Llm {
         let vectors = vectors.and_then(|it| it.check(config.hidden_size).map(|()| it));
         let vectors = vectors.map_err(|error| error.to_string());
         let is_for_chats = !ranking.as_ref().is_ok_and(Ranking::has_template);
-        let template = template.filter(|_| is_for_chats);
+        let makes_tokens = !config.architecture.is_encoder();
+        let template = template.filter(|_| is_for_chats && makes_tokens);
         let ranking = ranking.map_err(|error| error.to_string());
         let worker = Worker::start(batcher, name);
         let worker = worker.map_err(|error| anyhow!(error).context("starting a thread"))?;
         let name = name.to_owned();
         let (vocab_size, eos) = (config.vocab_size, config.eos_token_ids.clone());
         let forms = Forms::new(tokenizer.clone(), vocab_size, eos);
-        let infill = Infill::of(&tokenizer);
+        let infill = Infill::of(&tokenizer).filter(|_| makes_tokens);
         Ok(Self(Arc::new(Inner {
             name,
             config,
@@ -264,8 +265,8 @@ impl Llm {
     }
 
     /// The vector of `text`, `[hidden_size]` unless the model has layers behind, pooled as the model's files say (of its last token where they say nothing),
-    /// of length 1 unless they say otherwise. What the model's files say that goes before all texts does; another prompt
-    /// (`Files::vectors` has those that they name) is a part of the text.
+    /// of length 1 unless they say otherwise. A prompt that the model's files put before all texts is put there; others that they
+    /// name (`Files::vectors` has them) are a part of the text.
     ///
     /// # Errors
     ///
@@ -296,7 +297,7 @@ impl Llm {
     fn submit_text(&self, text: &str) -> Result<(Answer, &Vectors)> {
         let Inner { tokenizer, worker, .. } = &*self.0;
         let of = self.vectors().map_err(|why| Error::Unsupported(why.to_owned()))?;
-        let prompt = tokenizer.encode(&format!("{}{text}", of.prompt), true)?;
+        let prompt = tokenizer.encode(&of.text(text), true)?;
         let pooling = Some(of.pooling);
         Ok((worker.submit(Request { prompt, pooling, ..Request::default() }), of))
     }

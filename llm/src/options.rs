@@ -108,6 +108,8 @@ pub struct Vectors {
     pub layers: Vec<Dense>,
     /// Whether its length is 1.
     pub normalized: bool,
+    /// Whether texts become small letters first.
+    pub lowercase: bool,
     /// Most tokens of a text that it was made for, where the model says so: texts that are to be cut off are so there.
     pub most_tokens: Option<usize>,
 }
@@ -120,6 +122,7 @@ impl Default for Vectors {
             pooling: Pooling::Last,
             layers: Vec::new(),
             normalized: true,
+            lowercase: false,
             most_tokens: None,
         }
     }
@@ -132,7 +135,11 @@ impl Vectors {
     }
 
     /// Whether the layers fit each other and hidden states of so many numbers.
-    pub(crate) fn check(&self, hidden_size: usize) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// They do not.
+    pub fn check(&self, hidden_size: usize) -> Result<()> {
         let mut width = hidden_size;
         for layer in &self.layers {
             if layer.inputs() != width {
@@ -143,6 +150,12 @@ impl Vectors {
             width = layer.outputs();
         }
         Ok(())
+    }
+
+    /// What is read of `text`: it with what goes before, in small letters where the model wants these.
+    pub fn text(&self, text: &str) -> String {
+        let all = format!("{}{text}", self.prompt);
+        if self.lowercase { all.to_lowercase() } else { all }
     }
 
     /// The vector that becomes of pooled hidden states, or its first `width` numbers.
@@ -178,8 +191,7 @@ impl Vectors {
             None => said.prompts.find(None)?,
         };
         if !prompt.is_empty() && !said.include_prompt && pooling != Pooling::Last {
-            let message =
-                "the model's vectors leave out what goes before a text (`include_prompt`)";
+            let message = "the model's vectors leave out what goes before a text (`include_prompt`), which is not supported";
             return Err(crate::Error::Unsupported(message.into()));
         }
         Ok(Self {
@@ -187,6 +199,7 @@ impl Vectors {
             pooling,
             layers: said.layers.clone(),
             normalized: said.normalized.unwrap_or(normalized),
+            lowercase: said.lowercase,
             most_tokens: said.most_tokens,
         })
     }

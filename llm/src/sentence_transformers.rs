@@ -47,6 +47,8 @@ pub struct Said {
     pub layers: Vec<Dense>,
     /// Most tokens of a text.
     pub most_tokens: Option<usize>,
+    /// Whether its texts are of small letters.
+    pub lowercase: bool,
     /// Whether they have the length 1; said where there is a list of modules.
     pub normalized: Option<bool>,
     /// What goes before texts.
@@ -65,16 +67,17 @@ pub struct Prompts {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Classes {
-    architectures: Vec<String>,
+    architectures: Option<Vec<String>>,
     /// Code that comes with it, by the class that it is for.
-    auto_map: Map<String, Value>,
+    auto_map: Option<Map<String, Value>>,
     is_causal: Option<bool>,
 }
 
 impl Classes {
     /// Whether there is a layer behind it that tells classes apart, or ranks.
     pub fn is_classifier(&self) -> bool {
-        self.architectures.first().is_some_and(|it| it.ends_with("ForSequenceClassification"))
+        let class = self.architectures.as_ref().and_then(|it| it.first());
+        class.is_some_and(|it| it.ends_with("ForSequenceClassification"))
     }
 }
 
@@ -84,6 +87,7 @@ impl Classes {
 struct TransformerConfig {
     modality_config: Value,
     max_seq_length: Option<usize>,
+    do_lower_case: Option<bool>,
 }
 
 /// A module that hidden states go through.
@@ -127,14 +131,17 @@ impl Said {
     /// A file that is damaged, a pooling or a module that is not one of those here, or texts that go through the chat
     /// template first.
     pub fn read(folder: &Path, asked: Option<Pooling>) -> Result<Self> {
-        let classes: Classes = read(&folder.join("config.json")).ok().flatten().unwrap_or_default();
+        let classes: Classes = read(&folder.join("config.json"))?.unwrap_or_default();
         if classes.is_classifier() {
             bail!("{}: it ranks or classifies texts, and has no vectors", folder.display());
         }
-        if classes.auto_map.contains_key("AutoModel") && classes.is_causal.is_none() {
+        let encodes = || ModelConfig::from_dir(folder).is_ok_and(|it| it.architecture.is_encoder());
+        let own_code = classes.auto_map.is_some_and(|it| it.contains_key("AutoModel"));
+        // A decoder that was made for vectors, which may see both ways in its own code.
+        if own_code && classes.is_causal.is_none() && folder.join(MODULES).exists() && !encodes() {
             bail!(
                 "{}: the model's vectors come with code of its own (`auto_map` in config.json), by which tokens may see those \
-                 behind them: say in config.json whether they do (`\"is_causal\": false`), or do not (true)",
+                 behind them: say in a copy of config.json whether they do (`\"is_causal\": false`), or do not (true)",
                 folder.display()
             );
         }
@@ -154,6 +161,7 @@ impl Said {
             include_prompt: true,
             layers: Vec::new(),
             most_tokens: config.max_seq_length,
+            lowercase: config.do_lower_case == Some(true),
             normalized: None,
             prompts,
         };
@@ -162,10 +170,11 @@ impl Said {
             let mut ends = false;
             for module in &list {
                 ends |= module.class() == "Normalize";
+                pools |= module.class() == "Pooling";
                 match module.class() {
                     // What drops out does so in training.
                     "Transformer" | "Pooling" | "Normalize" | "Dropout" => {}
-                    "Dense" if !ends && !module.r#type.starts_with("pylate") => {
+                    "Dense" if pools && !ends && !module.r#type.starts_with("pylate") => {
                         said.layers.push(Dense::read(&folder.join(&module.path))?);
                     }
                     _ => bail!(
@@ -177,7 +186,6 @@ impl Said {
             }
             said.normalized = Some(list.iter().any(|it| it.class() == "Normalize"));
             if let Some(module) = list.iter().find(|it| it.class() == "Pooling") {
-                pools = true;
                 pooling = format!("{}/config.json", module.path);
             }
         }
@@ -199,9 +207,7 @@ impl Said {
             said.pooling = of_gguf(folder)?;
         }
         // As sentence-transformers does where nothing is said; a decoder's last token has seen all others.
-        if said.pooling.is_none()
-            && ModelConfig::from_dir(folder).is_ok_and(|it| it.architecture.is_encoder())
-        {
+        if said.pooling.is_none() && encodes() {
             said.pooling = Some(Pooling::Mean);
         }
         Ok(said)
@@ -326,6 +332,7 @@ mod tests {
             include_prompt: true,
             layers: Vec::new(),
             most_tokens: None,
+            lowercase: false,
             normalized: None,
             prompts: Prompts::default(),
         };

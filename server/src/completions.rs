@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use iree_llm::Vectors;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use text::Place;
@@ -79,9 +80,9 @@ pub(crate) async fn answer(
     let (places, arrived) = (model.places(prompts.count() * settings.n)?, Instant::now());
     let tokens = move |model: &Model| match suffix {
         Some(suffix) => prompts.around(model, &suffix),
-        None => prompts
-            .tokens(model, echo, ("", None))
-            .map(|(prompts, heads)| (prompts, heads, Vec::new())),
+        None => {
+            prompts.tokens(model, echo, None).map(|(prompts, heads)| (prompts, heads, Vec::new()))
+        }
     };
     let (mut prompts, heads, ends) = blocking(&model, tokens).await?;
     settings.end_with(&ends);
@@ -145,8 +146,8 @@ impl Prompts {
         }
     }
 
-    /// The tokens of each, of texts with what goes `before` them, what is beyond `most` left out; and what stands before its
-    /// answers.
+    /// The tokens of each, and what stands before its answers; as vectors of texts are made of them, what is beyond so many
+    /// left out, if that is what they are for.
     ///
     /// # Errors
     ///
@@ -155,15 +156,16 @@ impl Prompts {
         self,
         model: &Model,
         echo: bool,
-        (before, most): (&str, Option<usize>),
+        vectors: Option<(&Vectors, Option<usize>)>,
     ) -> Result<(Vec<Vec<u32>>, Vec<String>), Problem> {
         let Self { field, given } = self;
         let failed = |error: text::Error| Problem::field(field, error.to_string());
         let tokenizer = model.llm.tokenizer();
+        let most = vectors.and_then(|(_, most)| most);
         let encode = |text: &String| {
-            let text = match before {
-                "" => Cow::Borrowed(text),
-                before => Cow::Owned(format!("{before}{text}")),
+            let text = match vectors {
+                None => Cow::Borrowed(text),
+                Some((vectors, _)) => Cow::Owned(vectors.text(text)),
             };
             let tokens = match most {
                 None => tokenizer.encode(&text, true),

@@ -93,8 +93,8 @@ pub(crate) async fn answer(
     trace::works("embeddings", model.name());
     shared.check_open()?;
     let turns = Turns::take(&model, input.count())?;
-    let before = vectors_of.prompt.clone();
-    let read = move |model: &Model| input.tokens(model, false, (&before, most));
+    let of = vectors_of.clone();
+    let read = move |model: &Model| input.tokens(model, false, Some((&of, most)));
     let (inputs, _) = blocking(&model, read).await?;
     let count: usize = inputs.iter().map(Vec::len).sum();
     let pooling = Some(vectors_of.pooling);

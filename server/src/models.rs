@@ -28,6 +28,6 @@ fn entry(model: &Model) -> Value {
     json!({
         "id": model.name(), "object": "model", "created": model.created, "owned_by": "iree-llm",
         "max_model_len": model.llm.context(), "chat": model.llm.template().is_some(),
-        "infill": model.llm.infill().is_ok(), "rerank": model.llm.ranking().is_ok(), "sampling": model.sampling(),
+        "embeddings": model.llm.vectors().is_ok(), "infill": model.llm.infill().is_ok(), "rerank": model.llm.ranking().is_ok(), "sampling": model.sampling(),
     })
 }

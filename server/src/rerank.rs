@@ -63,6 +63,15 @@ pub(crate) async fn answer(
     let read = move |model: &Model| {
         let wrong = |error: &dyn std::fmt::Display| Problem::field("documents", error.to_string());
         let ranking = model.llm.ranking().map_err(|why| wrong(&why))?;
+        if let (true, Some(instruction)) = (!ranking.takes_instruction(), &instruction) {
+            let message =
+                format!("is {instruction:?}: this model reads the query and the document alone");
+            return Err(Problem::field("instruction", message));
+        }
+        // Before there are any documents it says whether there is room for one.
+        ranking
+            .request(instruction.as_deref(), &query, "", most)
+            .map_err(|error| Problem::field("query", error.to_string()))?;
         let asked = documents.iter().map(|document| {
             let asked = ranking.request(instruction.as_deref(), &query, document, most);
             let asked = asked.map_err(|error| wrong(&error))?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokenizers::{Encoding, ModelWrapper, PostProcessor, TruncationDirection};
+use tokenizers::{Encoding, ModelWrapper, PostProcessor, Token};
 
 // The library takes some damaged files and tokens for its own mistakes.
 use crate::panics::catch;
@@ -22,6 +22,17 @@ pub struct Tokenizer {
     /// What a GGUF file says that every text begins with.
     beginning: Option<u32>,
     path: Arc<Path>,
+}
+
+/// The first `most` tokens. The library's own way keeps what it cuts off, and what is put around it with each piece.
+fn cut(encoding: Encoding, most: usize) -> Encoding {
+    if encoding.len() <= most {
+        return encoding;
+    }
+    let all = encoding.get_ids().iter().zip(encoding.get_tokens()).zip(encoding.get_offsets());
+    let tokens =
+        all.take(most).map(|((&id, value), &offsets)| Token::new(id, value.clone(), offsets));
+    Encoding::from_tokens(tokens.collect(), 0)
 }
 
 impl fmt::Debug for Tokenizer {
@@ -131,29 +142,28 @@ impl Tokenizer {
     }
 
     /// As [`encode`](Self::encode) with what the post-processor adds, but at most `most` ids: the end of a text that has more is
-    /// cut off, and what is added stays.
+    /// cut off, and what is added stays, as far as there is room for it.
     ///
     /// # Errors
     ///
     /// The tokenizer fails.
     pub fn encode_within(&self, text: &str, most: usize) -> Result<Vec<u32>> {
         let encoding = catch(|| {
-            let mut encoding = self.tokenizer.encode_fast(text, false)?;
+            let encoding = self.tokenizer.encode_fast(text, false)?;
             let room = most.saturating_sub(self.added_to(false));
-            encoding.truncate(room, 0, TruncationDirection::Right);
-            self.tokenizer.post_process(encoding, None, true)
+            self.tokenizer.post_process(cut(encoding, room), None, true)
         });
         let encoding = self.encoded(encoding)?;
         Ok(encoding.get_ids().iter().copied().take(most).collect())
     }
 
     /// The ids of two texts with what the post-processor adds, as models take them that read both at once, and where the second
-    /// one begins, if they are told apart by more than that. With `most` there are so many at most: the end of the second text is
-    /// cut off.
+    /// one begins, if they are told apart by more than that. With `most` there are so many at most, if the first
+    /// text has fewer: the end of the second one is cut off.
     ///
     /// # Errors
     ///
-    /// The tokenizer fails; or the first text leaves no room for the second one.
+    /// The tokenizer fails.
     pub fn encode_pair(
         &self,
         first: &str,
@@ -161,18 +171,11 @@ impl Tokenizer {
         most: Option<usize>,
     ) -> Result<(Vec<u32>, Option<usize>)> {
         let encoding = catch(|| {
-            let [first, mut second] =
-                [first, second].map(|it| self.tokenizer.encode_fast(it, false));
-            let first = first?;
-            if let (Some(most), Ok(second)) = (most, &mut second) {
-                let taken = first.len() + self.added_to(true);
-                let room = most.checked_sub(taken).filter(|room| *room > 0 || second.is_empty());
-                let room = room.ok_or_else(|| {
-                    format!("the first text takes {taken} of {most} tokens: give a shorter one")
-                })?;
-                second.truncate(room, 0, TruncationDirection::Right);
-            }
-            self.tokenizer.post_process(first, Some(second?), true)
+            let [first, second] = [first, second].map(|it| self.tokenizer.encode_fast(it, false));
+            let (first, second) = (first?, second?);
+            let room = most.map(|most| most.saturating_sub(first.len() + self.added_to(true)));
+            let second = cut(second, room.unwrap_or(usize::MAX));
+            self.tokenizer.post_process(first, Some(second), true)
         });
         let encoding = self.encoded(encoding)?;
         let second = encoding.get_type_ids().iter().position(|&text| text > 0);
@@ -304,4 +307,53 @@ pub fn tokens_in(text: &str) -> impl Iterator<Item = &str> {
         let end = near.contains(&last).then(|| rest.find(char::from(last)))??;
         Some(&rest[..=end])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tokenizer of words, which puts something around them as `processor` says.
+    fn words(processor: &str) -> Tokenizer {
+        let vocabulary: Vec<_> = (0..99).map(|id| format!("\"w{id}\": {id}")).collect();
+        let json = format!(
+            r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+                "pre_tokenizer": {{"type": "WhitespaceSplit"}}, "post_processor": {processor}, "decoder": null,
+                "model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "w0"}}}}"#,
+            vocabulary.join(", ")
+        );
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), json).unwrap();
+        Tokenizer::require(folder.path()).unwrap()
+    }
+
+    /// As the library itself has both, whatever puts something around them; and what is cut off leaves that.
+    #[test]
+    fn two_texts_are_as_the_library_has_them() {
+        let bert = r#"{"type": "BertProcessing", "sep": ["w2", 2], "cls": ["w1", 1]}"#;
+        let roberta = r#"{"type": "RobertaProcessing", "sep": ["w2", 2], "cls": ["w1", 1],
+                          "trim_offsets": true, "add_prefix_space": false}"#;
+        for (processor, added, second) in
+            [(bert, 3, Some(4)), (roberta, 4, None), ("null", 0, None)]
+        {
+            let tokenizer = words(processor);
+            let pair = |most| tokenizer.encode_pair("w10 w11", "w20 w21 w22 w23", most).unwrap();
+            let whole = tokenizer.tokenizer.encode(("w10 w11", "w20 w21 w22 w23"), true).unwrap();
+            assert_eq!(pair(None), (whole.get_ids().to_vec(), second), "{processor}");
+            assert_eq!(pair(Some(100)), pair(None));
+            let (ids, begins) = pair(Some(added + 4));
+            let fits = tokenizer.tokenizer.encode(("w10 w11", "w20 w21"), true).unwrap();
+            assert_eq!((&ids[..], begins), (fits.get_ids(), second), "{processor}");
+
+            let one = |most| tokenizer.encode_within("w10 w11 w12", most).unwrap();
+            assert_eq!(one(99), tokenizer.encode("w10 w11 w12", true).unwrap());
+            let around = tokenizer.encode("", true).unwrap().len();
+            assert_eq!(one(around + 1), tokenizer.encode("w10", true).unwrap(), "{processor}");
+            assert_eq!(one(1).len(), 1);
+        }
+        // What is cut off is not kept.
+        let long = "w20 ".repeat(300_000);
+        let (ids, _) = words(bert).encode_pair("w10", &long, Some(5)).unwrap();
+        assert_eq!(ids, [1, 10, 2, 20, 2]);
+    }
 }

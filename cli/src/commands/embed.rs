@@ -142,8 +142,11 @@ impl Args {
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, &progress)?;
         engine.check_hidden()?;
-        let most = vectors_of.width(engine.model().config().hidden_size);
-        let cut = self.truncate.then(|| vectors_of.most_tokens(engine.context()));
+        let hidden_size = engine.model().config().hidden_size;
+        vectors_of.check(hidden_size)?;
+        let (most, pages) = (vectors_of.width(hidden_size), engine.statistics());
+        let context = engine.context().min(pages.pages * pages.page_tokens);
+        let cut = self.truncate.then(|| vectors_of.most_tokens(context));
         let width = self.dimensions.map_or(most, |it| it as usize);
         ensure!(width <= most, "--dimensions {width}: the model's vectors have {most}");
         let mut options = BatcherOptions::of(&engine);
@@ -280,7 +283,7 @@ impl Embedding<'_> {
 
     fn request(&mut self, text: Vec<u8>) -> Result<(RequestId, usize)> {
         let text = String::from_utf8(text).context("no UTF-8")?;
-        let text = format!("{}{text}", self.vectors_of.prompt);
+        let text = self.vectors_of.text(&text);
         let prompt = match self.cut {
             None => self.tokenizer.encode(&text, true)?,
             Some(most) => self.tokenizer.encode_within(&text, most)?,

@@ -73,7 +73,7 @@ Examples:
 
 A line of output, the best first: {\"index\": 0, \"score\": 0.97, \"document\": \"Oslo is in Norway.\"}
 A score is from 0 to 1: how likely the model's \"yes\" is beside its \"no\", or the sigmoid of what a model gives that reads \
-query and document at once (BERT, XLM-RoBERTa). Ctrl-C ranks what has been read so far; \
+query and document at once (BERT and its kin). Ctrl-C ranks what has been read so far; \
 the exit code is 130.";
 
 /// Most documents that run together.

@@ -115,13 +115,14 @@ fn what_the_list_of_modules_names_comes() {
     files.insert("modules.json".into(), list.into());
     for name in ["config.json", "model.safetensors", "other"] {
         files.insert(format!("2_Dense_1024/{name}"), name.into());
+        files.insert(format!("../elsewhere/{name}"), name.into());
     }
     let (hub, home) = (Hub::with(files.clone()), tempfile::tempdir().unwrap());
     hub.inspect(home.path(), "some/model").assert().success();
     let folder = snapshot(home.path());
     let layer = folder.join("2_Dense_1024");
     assert!(layer.join("config.json").exists() && layer.join("model.safetensors").exists());
-    assert!(!layer.join("other").exists());
+    assert!(!layer.join("other").exists() && !folder.join("../elsewhere").exists());
     assert!(!hub.requests().is_empty());
     hub.inspect(home.path(), "some/model").assert().success();
     assert!(hub.requests().is_empty());

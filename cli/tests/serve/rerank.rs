@@ -223,6 +223,21 @@ fn encoders_are_served() {
         assert_eq!(error["param"], "truncate_prompt_tokens");
     }
 
+    let named = |more: Value| {
+        let mut request = documents.clone();
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        post("/v1/rerank", request).error(400)["param"].clone()
+    };
+    assert_eq!(named(json!({"instruction": "Find it."})), "instruction");
+    let query = "w20 ".repeat(400);
+    assert_eq!(named(json!({"query": query, "truncate_prompt_tokens": -1})), "query");
+    let models = server.get("/v1/models").json()["data"].clone();
+    for (at, can) in ["embeddings", "rerank"].into_iter().enumerate() {
+        let says = [0, 1].map(|model| models[model][can] == true);
+        assert_eq!(says, [at == 0, at == 1], "{can}: {models}");
+        assert!(models[at]["chat"] == false && models[at]["infill"] == false);
+    }
+
     let embed = |model: &str, more: Value| {
         let mut request = json!({"model": model, "input": ["w20 w30", "w60 ".repeat(400)]});
         request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

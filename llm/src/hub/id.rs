@@ -31,6 +31,11 @@ pub(super) enum Wanted {
 }
 
 impl ModelId {
+    /// The same at another revision.
+    pub(super) fn at(&self, revision: String) -> Self {
+        Self { revision, ..self.clone() }
+    }
+
     /// The id that `text` is, if it has the form of one.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, revision) = text.split_once('@').unwrap_or((text, MAIN));

@@ -86,8 +86,18 @@ impl Hub {
     fn found(&self, id: &ModelId, asked: Asked<'_>, progress: &dyn Progress) -> Result<PathBuf> {
         let repo = Repo::new(&self.settings.cache, &id.name);
         let named = repo.commit(&id.revision).map(|commit| repo.snapshot(&commit));
+        let unsaid = |folder: &Path| {
+            if !says_its_modules(folder, &repo) {
+                progress.say(&format!(
+                    "{}: the cache does not say what makes vectors of it ({} is not there): they may be others than its makers'",
+                    id.name,
+                    sentence_transformers::MODULES
+                ));
+            }
+        };
         if let Some(why) = asked.offline.or(self.settings.offline) {
-            return cached(id, &repo, named.as_deref(), asked).with_context(|| {
+            let found = cached(id, &repo, named.as_deref(), asked).inspect(|it| unsaid(it));
+            return found.with_context(|| {
                 format!(
                     "{}: not in the cache {} (or not all of it), and {why}; bring it where there is a \
                      network (`iree-llm pull`), or give a folder{}",
@@ -111,13 +121,18 @@ impl Hub {
             }
         }
         let kept = cached(id, &repo, named.as_deref(), asked);
+        // All is there but that list: it is of the same commit, and not worth a failure.
+        let list = kept.as_ref().filter(|it| !asked.refresh && !says_its_modules(it, &repo));
+        let commit = list.and_then(|it| it.file_name()?.to_str().map(str::to_owned));
+        let (lacks_list, pinned) = (commit.is_some(), commit.map(|it| id.at(it)));
+        let id = pinned.as_ref().unwrap_or(id);
         match self.download(id, &repo, asked, kept.is_none(), progress) {
             // A newer version that cannot be kept is a failure for who asks for it.
             Err(Failure { unreachable, unkept, error })
-                if kept.is_some() && (unreachable || unkept && !asked.refresh) =>
+                if kept.is_some() && (unreachable || unkept && !asked.refresh || lacks_list) =>
             {
                 progress.say(&format!("{error:#}; going on with the files in the cache"));
-                kept.context("there are some")
+                kept.inspect(|it| unsaid(it)).context("there are some")
             }
             result => result.map_err(|failure| failure.error),
         }

@@ -119,7 +119,9 @@ impl Asked {
         let mut room = room(most, tokens("")?.len())?;
         let ids = tokenizer.encode(document, false)?;
         loop {
-            let cut = tokens(&tokenizer.decode(&ids[..room.min(ids.len())])?)?;
+            let text = tokenizer.decode(&ids[..room.min(ids.len())])?;
+            // Half a character is none.
+            let cut = tokens(text.trim_end_matches('\u{fffd}'))?;
             if cut.len() <= most || room == 0 {
                 return Ok(cut);
             }

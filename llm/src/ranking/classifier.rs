@@ -11,6 +11,7 @@ use xla_session::Pooling;
 use xla_session::batching::Request;
 use xla_session::checkpoint::{Checkpoint, LoadMode};
 
+use super::room;
 use crate::dense::{Activation, Dense};
 use crate::sentence_transformers::{Classes, read};
 
@@ -27,6 +28,7 @@ pub(super) struct Classifier {
 #[derive(Debug)]
 struct Norm {
     weight: Vec<f32>,
+    bias: Vec<f32>,
     epsilon: f64,
 }
 
@@ -35,9 +37,11 @@ struct Config {
     #[serde(flatten)]
     classes: Classes,
     model_type: Option<String>,
-    #[serde(alias = "dim")]
     hidden_size: Option<usize>,
+    dim: Option<usize>,
     norm_eps: Option<f64>,
+    norm_bias: Option<bool>,
+    classifier_activation: Option<String>,
     classifier_bias: Option<bool>,
     classifier_pooling: Option<String>,
     num_labels: Option<usize>,
@@ -52,7 +56,7 @@ impl Classifier {
     /// It tells apart several classes, is no encoder that is known here, or its weights are damaged.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join("config.json");
-        let Ok(Some(config)) = read::<Config>(&path) else { return Ok(None) };
+        let Some(config) = read::<Config>(&path)? else { return Ok(None) };
         if !config.classes.is_classifier() {
             return Ok(None);
         }
@@ -88,7 +92,11 @@ impl Classifier {
             Some("cls") | None => Pooling::Cls,
             other => return Err(refuse("classifier_pooling", other, "cls and mean")),
         };
-        let hidden = config.hidden_size.unwrap_or(768);
+        if is_modern && config.classifier_activation.as_deref().is_some_and(|it| it != "gelu") {
+            let activation = config.classifier_activation.as_deref();
+            return Err(refuse("classifier_activation", activation, "gelu"));
+        }
+        let hidden = config.dim.or(config.hidden_size).unwrap_or(768);
         let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
         let layer = |name, outputs, bias, activation| {
             Dense::of(&checkpoint, name, [outputs, hidden], bias, activation)
@@ -96,7 +104,12 @@ impl Classifier {
         };
         let norm = || {
             let weight = checkpoint.tensor("head.norm.weight", &[hidden])?.to_f32();
-            Ok::<_, anyhow::Error>(Norm { weight, epsilon: config.norm_eps.unwrap_or(1e-5) })
+            let bias = match config.norm_bias {
+                Some(true) => checkpoint.tensor("head.norm.bias", &[hidden])?.to_f32(),
+                _ => vec![0.0; hidden],
+            };
+            let epsilon = config.norm_eps.unwrap_or(1e-5);
+            Ok::<_, anyhow::Error>(Norm { weight, bias, epsilon })
         };
         let bias = !is_modern || config.classifier_bias.unwrap_or(false);
         Ok(Some(Self {
@@ -124,7 +137,10 @@ impl Classifier {
         query: &str,
         document: &str,
         most: Option<usize>,
-    ) -> text::Result<Request> {
+    ) -> Result<Request> {
+        if let Some(most) = most {
+            room(most, tokenizer.encode_pair(query, "", None)?.0.len())?;
+        }
         let (prompt, second_text) = tokenizer.encode_pair(query, document, most)?;
         let pooling = Some(self.pooling);
         Ok(Request { prompt, second_text, pooling, ..Request::default() })
@@ -146,8 +162,8 @@ impl Norm {
         let mean = x.iter().copied().map(f64::from).sum::<f64>() / count;
         let square = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / count;
         let root = (square + self.epsilon).sqrt();
-        for (x, weight) in x.iter_mut().zip(&self.weight) {
-            *x = ((f64::from(*x) - mean) / root) as f32 * weight;
+        for ((x, weight), bias) in x.iter_mut().zip(&self.weight).zip(&self.bias) {
+            *x = ((f64::from(*x) - mean) / root) as f32 * weight + bias;
         }
     }
 }

@@ -60,6 +60,11 @@ impl Ranking {
         Ok(self)
     }
 
+    /// Whether it can be said what documents are to be good for.
+    pub fn takes_instruction(&self) -> bool {
+        matches!(self.by, By::Asked(_))
+    }
+
     /// The request that says how well `document` answers `query`, and what its score is made by once it has ended;
     /// `instruction` says what documents are to be good for, and `most` how many tokens there may be: what is too long of
     /// the document is cut off.

@@ -195,7 +195,7 @@ fn documents_are_ranked_as_transformers_does_it() {
         let fits = llm.blocking_rank(None, "w30", &["w20 ".repeat(room)]).unwrap();
         assert_eq!(cut, fits);
         let error = llm.blocking_rank_within(None, &long, &["w20"], Some(most)).unwrap_err();
-        assert!(error.to_string().contains("the first text takes"), "{error}");
+        assert!(error.to_string().contains("the query takes all"), "{error}");
     }
 }
 
@@ -223,14 +223,21 @@ fn what_an_encoder_is_not_is_said() {
     assert!(error.to_string().contains("2 classes"), "{error}");
     said(json!({"0": "LABEL_0"})).unwrap();
 
-    // Code of its own may see otherwise.
-    let model = copy("bert-f32");
-    let path = model.path().join("config.json");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let with = |more: &str| std::fs::write(&path, text.replacen('{', more, 1)).unwrap();
-    with(r#"{"auto_map": {"AutoModel": "modeling.Model"},"#);
-    let error = open(model.path()).blocking_embed("w20").unwrap_err().to_string();
+    // A decoder for vectors may see otherwise in code of its own.
+    let model = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(model.path().join(name), text).unwrap();
+    let config = r#""model_type": "qwen2", "auto_map": {"AutoModel": "modeling.Model"}"#;
+    write("config.json", &format!("{{{config}}}"));
+    let vectors = || Files::at(model.path()).vectors(None);
+    vectors().unwrap();
+    write("modules.json", "[]");
+    let error = vectors().unwrap_err().to_string();
     assert!(error.contains("is_causal"), "{error}");
-    with(r#"{"auto_map": {"AutoModel": "modeling.Model"}, "is_causal": false,"#);
-    open(model.path()).blocking_embed("w20").unwrap();
+    for said in [true, false] {
+        write("config.json", &format!("{{{config}, \"is_causal\": {said}}}"));
+        vectors().unwrap();
+    }
+    // Of this one it is known.
+    write("config.json", &format!("{{{config}}}").replace("qwen2", "llama_bidirec"));
+    assert_eq!(vectors().unwrap().pooling, Some(Pooling::Mean));
 }

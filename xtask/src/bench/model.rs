@@ -194,7 +194,7 @@ pub fn forget(path: &Path) {
     let file = path.display();
     // Pages that are not written yet stay.
     for arguments in [
-        [format!("of={file}"), "conv=notrunc,fdatasync".to_owned(), "count=0".to_owned()],
+        [format!("of={file}"), "conv=notrunc,nocreat,fdatasync".to_owned(), "count=0".to_owned()],
         [format!("if={file}"), "iflag=nocache".to_owned(), "count=0".to_owned()],
     ] {
         let mut dd = Command::new("dd");
