@@ -1,9 +1,7 @@
 //! Attention: a row's keys and values go to the pages of its sequence, then its queries meet all that
 //! lie there.
 
-#[cfg(feature = "iree")]
-use checkpoint::architecture::bucket;
-use checkpoint::architecture::{Attention, Distances, QkNorm};
+use checkpoint::architecture::{Attention, QkNorm};
 #[cfg(feature = "iree")]
 use kernels::KvFormat;
 
@@ -87,28 +85,6 @@ kernel_abi! {
 }
 
 kernel_abi! {
-    /// A work item is a head: what is added to its scores at each distance.
-    Spread {
-        reads {
-            /// `[buckets, heads]` of f32.
-            scores,
-        }
-        updates {
-            memory,
-        }
-        numbers {
-            /// `[heads, stride]` of f32, of which the middle is of the distance 0.
-            to,
-            stride,
-            heads,
-            buckets,
-            /// Where the last bucket begins.
-            most,
-        }
-    }
-}
-
-kernel_abi! {
     /// A work item is an entry, a key head and some of the queries that share it.
     Attend {
         reads {
@@ -160,23 +136,6 @@ const ALL: usize = u32::MAX as usize;
 const TOGETHER: usize = 16;
 
 impl Steps<'_> {
-    /// What is added to scores, at each distance.
-    pub(super) fn spread(&mut self, distances: &Distances) {
-        let scores = self.weight(&WeightSpec::floats(&distances.scores), 0);
-        let (memory, place) = (self.memory.clone(), self.workspace.distances);
-        let [buckets, heads] = distances.scores.shape[..] else { unreachable!("it has two") };
-        let call = Spread {
-            scores: &scores,
-            memory: &memory,
-            to: place.at.into(),
-            stride: place.stride.into(),
-            heads: heads.into(),
-            buckets: buckets.into(),
-            most: distances.most.into(),
-        };
-        self.update(|b| call.call(b, "spread_distances", &heads.into()));
-    }
-
     /// Norms queries and keys, and values where they are.
     fn head_norms(&mut self, norm: &QkNorm, attention: &Attention) {
         let QkNorm { query, key, .. } = norm;
@@ -379,23 +338,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
             }
         }
     };
-    let spread = move |head: usize, of: Spread<*mut u8, usize>| {
-        let at = |place: usize| of.memory.wrapping_add(place);
-        let middle = of.stride / 2;
-        // SAFETY: the graph has a row of so many for each head, and passes a score for each bucket and head; no two work items
-        // have the same head.
-        unsafe {
-            let to = at(of.to).cast::<f32>().add(head * of.stride);
-            for place in 0..of.stride {
-                let distance = place as isize - middle as isize;
-                let bucket = bucket(distance, of.buckets, of.most);
-                *to.add(place) = *of.scores.cast::<f32>().add(bucket * of.heads + head);
-            }
-        }
-    };
-    all = all
-        .with("head_norm", HeadNorm::kernel(norm))
-        .with("spread_distances", Spread::kernel(spread));
+    all = all.with("head_norm", HeadNorm::kernel(norm));
     for (name, format) in KvFormat::ALL {
         all = all
             .with(format!("append_{name}"), append(isa, format))

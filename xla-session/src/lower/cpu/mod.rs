@@ -15,6 +15,7 @@
 mod abi;
 mod attention;
 mod convolution;
+mod distances;
 mod embed;
 mod experts;
 mod gate;
@@ -44,6 +45,7 @@ pub(crate) fn kernels(isa: kernels::Isa) -> iree_rt::Kernels {
     let all = norm::kernels(all, isa);
     let all = product::kernels(all, isa);
     let all = attention::kernels(all, isa);
+    let all = distances::kernels(all);
     let all = convolution::kernels(all, isa);
     let all = gated_delta::kernels(all, isa);
     let all = gate::kernels(all, isa);
