@@ -89,6 +89,9 @@ impl Dense {
         bias: bool,
         activation: Activation,
     ) -> Result<Self> {
+        if inputs == 0 || outputs == 0 {
+            bail!("{name}: a layer of {inputs} inputs and {outputs} outputs");
+        }
         let tensor = |part: &str, shape: &[usize]| {
             Ok::<_, anyhow::Error>(checkpoint.tensor(&format!("{name}.{part}"), shape)?.to_f32())
         };

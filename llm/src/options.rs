@@ -104,8 +104,8 @@ pub struct Vectors {
     pub prompt: String,
     /// Which hidden states it is made of.
     pub pooling: Pooling,
-    /// What that goes through.
-    pub layers: Vec<Dense>,
+    /// What that goes through; shared, as each request has its own `Vectors`.
+    pub layers: Arc<[Dense]>,
     /// Whether its length is 1.
     pub normalized: bool,
     /// Whether texts become small letters first.
@@ -120,7 +120,7 @@ impl Default for Vectors {
         Self {
             prompt: String::new(),
             pooling: Pooling::Last,
-            layers: Vec::new(),
+            layers: Arc::from([]),
             normalized: true,
             lowercase: false,
             most_tokens: None,
@@ -141,7 +141,7 @@ impl Vectors {
     /// They do not.
     pub fn check(&self, hidden_size: usize) -> Result<()> {
         let mut width = hidden_size;
-        for layer in &self.layers {
+        for layer in &*self.layers {
             if layer.inputs() != width {
                 let message =
                     format!("a layer of {} inputs behind {width} numbers", layer.inputs());
@@ -197,7 +197,7 @@ impl Vectors {
         Ok(Self {
             prompt: prompt.to_owned(),
             pooling,
-            layers: said.layers.clone(),
+            layers: said.layers.clone().into(),
             normalized: said.normalized.unwrap_or(normalized),
             lowercase: said.lowercase,
             most_tokens: said.most_tokens,

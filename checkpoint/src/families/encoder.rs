@@ -3,8 +3,7 @@
 use super::Sizes;
 use crate::Result;
 use crate::architecture::{
-    Activation, Architecture, Attention, FeedForward, Layer, Logits, Mixer, Mlp, Module, Norm,
-    Positions,
+    Activation, Architecture, Attention, FeedForward, Layer, Mlp, Module, Norm, Positions,
 };
 use crate::keys::Keys;
 use crate::rope::Rope;
@@ -61,23 +60,19 @@ impl PostNorm {
             self.layer(sizes, &layers.at(index), input_norm)
         };
         let texts = embeddings.at("token_type_embeddings");
+        // Nothing is rotated; it says how many positions there are.
+        let ropes = vec![Rope { positions: positions - first, ..sizes.rope(keys)? }];
         Ok(Architecture {
             embedding: embeddings.at("word_embeddings").embedding(sizes.vocab_size, hidden),
-            embedding_scale: 1.0,
             positions: Some(Positions {
                 embedding: embeddings.at("position_embeddings").embedding(positions, hidden),
                 first: *first,
                 texts: self.texts.map(|count| texts.embedding(count, hidden)),
             }),
             embedding_norm: Some(norm(&embeddings, "LayerNorm")),
-            distances: None,
-            layer_inputs: None,
-            // Nothing is rotated; it says how many positions there are.
-            ropes: vec![Rope { positions: positions - first, ..sizes.rope(keys)? }],
-            layers: (0..sizes.layers).map(layer).collect(),
             norm: behind(sizes.layers - 1),
             output: None,
-            logits: Logits { scale: 1.0, cap: None },
+            ..sizes.decoder(ropes, |_, index| layer(index))
         })
     }
 
@@ -99,16 +94,9 @@ impl PostNorm {
         };
         Layer {
             input_norm,
-            mixer: Mixer::Attention(Box::new(attention)),
             mlp_norm: Some(module.layer_norm(names.attention_norm, hidden, *epsilon)),
-            mlp: FeedForward::Mlp(mlp),
-            mixer_norm: None,
-            output_norm: None,
-            residual_scale: 1.0,
-            parallel: false,
             norms_stream: true,
-            given: None,
-            scalar: None,
+            ..sizes.layer(module, attention, FeedForward::Mlp(mlp))
         }
     }
 }

@@ -5,7 +5,7 @@ use super::window::sliding_layers;
 use super::{Defaults, Family, Sizes, limit};
 use crate::Result;
 use crate::architecture::{
-    Activation, Architecture, Attention, FeedForward, Layer, Logits, Mixer, Mlp, Module, Norm,
+    Activation, Architecture, Attention, FeedForward, Layer, Mlp, Module, Norm,
 };
 use crate::keys::Keys;
 
@@ -77,32 +77,15 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
         Layer {
             // What the first one reads has been normed.
             input_norm: (index > 0).then(|| norm(&module, "attn_norm")),
-            mixer: Mixer::Attention(Box::new(attention)),
-            mixer_norm: None,
             mlp_norm: Some(norm(&module, "mlp_norm")),
-            mlp: FeedForward::Mlp(mlp),
-            output_norm: None,
-            residual_scale: 1.0,
-            parallel: false,
-            norms_stream: false,
-            given: None,
-            scalar: None,
+            ..sizes.layer(&module, attention, FeedForward::Mlp(mlp))
         }
     };
     Ok(Architecture {
         embedding: embeddings.at("tok_embeddings").embedding(sizes.vocab_size, hidden),
-        embedding_scale: 1.0,
-        positions: None,
         embedding_norm: Some(norm(&embeddings, "norm")),
-        distances: None,
-        layer_inputs: None,
-        ropes,
-        layers: (0..sizes.layers).map(layer).collect(),
-        norm: match norm_bias {
-            true => Module::root().layer_norm("final_norm", hidden, epsilon),
-            false => Norm { centred: true, ..Module::root().norm("final_norm", hidden, epsilon) },
-        },
+        norm: norm(&Module::root(), "final_norm"),
         output: None,
-        logits: Logits { scale: 1.0, cap: None },
+        ..sizes.decoder(ropes, |_, index| layer(index))
     })
 }

@@ -37,6 +37,7 @@ pub struct Engine {
     rows: usize,
     context: usize,
     page_bytes: usize,
+    encodes: bool,
     shared: Option<SharedPages>,
 }
 
@@ -242,7 +243,16 @@ impl Engine {
             SharedPages::open(share, &identity, page_bytes)
         };
         let shared = options.share.as_ref().map(share).transpose()?;
-        Ok(Self { model: model.clone(), executor, pool, rows, context, page_bytes, shared })
+        Ok(Self {
+            model: model.clone(),
+            executor,
+            pool,
+            rows,
+            context,
+            page_bytes,
+            encodes,
+            shared,
+        })
     }
 
     /// The model.
@@ -488,7 +498,7 @@ impl Engine {
     /// Whether the model is an [encoder](checkpoint::architecture::Architecture::is_encoder): then a run is a whole text, of
     /// which hidden states come.
     pub fn is_encoder(&self) -> bool {
-        self.model.config().architecture.is_encoder()
+        self.encodes
     }
 
     /// Whether there are logits, and so tokens.
