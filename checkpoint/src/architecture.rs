@@ -29,6 +29,9 @@ pub struct Architecture {
     pub embedding_scale: f32,
     /// What is added to them, where tokens are not told apart by rotating.
     pub positions: Option<Positions>,
+    /// What else is added to them: a row for the text that a token is of, where a model reads two, `[texts, hidden_size]`
+    /// (Devlin et al., BERT).
+    pub texts: Option<Parameter>,
     /// Of what comes of that, before the first layer.
     pub embedding_norm: Option<Norm>,
     /// What is added to the scores of all layers.

@@ -2,16 +2,13 @@
 
 use super::{Linear, Norm, Parameter};
 
-/// What is added to the embedding of each token (Vaswani et al.): a row for its position, and one for the text that it is
-/// of, where a model reads two (Devlin et al., BERT).
+/// What is added to the embedding of each token (Vaswani et al.): a row for its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Positions {
     /// A row for each position, `[positions, hidden_size]`.
     pub embedding: Parameter,
     /// The row of the first position.
     pub first: usize,
-    /// A row for each text, `[1 or 2, hidden_size]`.
-    pub texts: Option<Parameter>,
 }
 
 /// What is added to scores of queries and keys by how far a key is before or behind its query (Raffel et al., T5): of the

@@ -11,7 +11,8 @@ impl Architecture {
     /// Every parameter, [`output`](Self::output) too, in the order in which a token meets them.
     pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         once(&self.embedding)
-            .chain(self.positions.iter().flat_map(|it| once(&it.embedding).chain(&it.texts)))
+            .chain(self.positions.iter().map(|it| &it.embedding))
+            .chain(&self.texts)
             .chain(norm(&self.embedding_norm))
             .chain(self.distances.iter().map(|it| &it.scores))
             .chain(self.layer_inputs.iter().flat_map(LayerInputs::parameters))

@@ -93,22 +93,37 @@ const ALSO: [(&str, &str); 4] = [
 pub(crate) const BOTH_WAYS: &str = "llama_bidirec";
 
 /// Keys of a family that others have under other names: its own first.
-const KEYS: [(&str, [(&str, &str); 4]); 1] = [(
-    "distilbert",
-    [
-        ("dim", "hidden_size"),
-        ("hidden_dim", "intermediate_size"),
-        ("n_layers", "num_hidden_layers"),
-        ("n_heads", "num_attention_heads"),
-    ],
-)];
+const KEYS: [(&str, &[(&str, &str)]); 2] = [
+    (
+        "distilbert",
+        &[
+            ("dim", "hidden_size"),
+            ("hidden_dim", "intermediate_size"),
+            ("n_layers", "num_hidden_layers"),
+            ("n_heads", "num_attention_heads"),
+        ],
+    ),
+    (
+        "nomic_bert",
+        &[
+            ("n_embd", "hidden_size"),
+            ("n_inner", "intermediate_size"),
+            ("n_layer", "num_hidden_layers"),
+            ("n_head", "num_attention_heads"),
+            // `n_positions` is more than it was trained with.
+            ("max_trained_positions", "max_position_embeddings"),
+            ("layer_norm_epsilon", "layer_norm_eps"),
+            ("rotary_emb_base", "rope_theta"),
+        ],
+    ),
+];
 
 /// The keys of `config` under the names that others have for them, where its family has its own.
 fn renamed(config: &Map<String, Value>) -> Option<Map<String, Value>> {
     let model_type = config.get("model_type")?.as_str()?;
     let (_, names) = KEYS.iter().find(|(family, _)| *family == model_type)?;
     let mut renamed = config.clone();
-    for (own, others) in names {
+    for (own, others) in *names {
         if let Some(value) = renamed.get(*own).cloned() {
             renamed.insert((*others).into(), value);
         }

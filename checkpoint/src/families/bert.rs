@@ -68,10 +68,11 @@ fn bert(keys: &Keys, sizes: &Sizes, first: usize) -> Result<Architecture> {
         return Err(keys.refuse("position_embedding_type", "supported is \"absolute\""));
     }
     let of = PostNorm {
-        first,
+        first: Some(first),
         texts: Some(keys.size("type_vocab_size", 1 << 10)?.unwrap_or(2)),
         epsilon: keys.positive("layer_norm_eps")?.unwrap_or(BERT.defaults.rms_norm_eps),
         activation: Activation::read(keys, "hidden_act", Activation::Gelu)?,
+        bias: true,
         layers: "encoder.layer",
         names: encoder::BERT,
     };

@@ -1,4 +1,5 @@
-//! Encoders whose norms are behind what was added, as Vaswani et al. have it: under BERT's names, or others.
+//! Encoders whose norms are behind what was added, as Vaswani et al. have it: of tokens that positions are added to or that
+//! are rotated, with a gate or without one, under BERT's names or others.
 
 use super::Sizes;
 use crate::Result;
@@ -10,23 +11,28 @@ use crate::rope::Rope;
 
 /// What the parts of such a model are called, and what they are beside its sizes.
 pub(super) struct PostNorm {
-    /// The row of the first position.
-    pub first: usize,
+    /// The row of the first position; `None` where queries and keys are rotated.
+    pub first: Option<usize>,
     /// Texts that are told apart.
     pub texts: Option<usize>,
     /// Of all norms.
     pub epsilon: f64,
     pub activation: Activation,
+    /// Whether projections have biases.
+    pub bias: bool,
     /// The module that layers are in.
     pub layers: &'static str,
     pub names: Names,
 }
 
-/// Of the parts of a layer.
+/// Of the norm of the embedding, and of the parts of a layer.
 pub(super) struct Names {
-    pub qkv: [&'static str; 3],
+    pub embedding_norm: &'static str,
+    /// Three projections, or one.
+    pub qkv: &'static [&'static str],
     pub output: &'static str,
     pub attention_norm: &'static str,
+    pub gate: Option<&'static str>,
     pub up: &'static str,
     pub down: &'static str,
     pub mlp_norm: &'static str,
@@ -34,9 +40,11 @@ pub(super) struct Names {
 
 /// BERT's.
 pub(super) const BERT: Names = Names {
-    qkv: ["attention.self.query", "attention.self.key", "attention.self.value"],
+    embedding_norm: "embeddings.LayerNorm",
+    qkv: &["attention.self.query", "attention.self.key", "attention.self.value"],
     output: "attention.output.dense",
     attention_norm: "attention.output.LayerNorm",
+    gate: None,
     up: "intermediate.dense",
     down: "output.dense",
     mlp_norm: "output.LayerNorm",
@@ -51,7 +59,7 @@ impl PostNorm {
             }
         }
         let Self { first, names, .. } = self;
-        let (hidden, positions) = (sizes.hidden_size, sizes.max_position_embeddings);
+        let (hidden, all) = (sizes.hidden_size, sizes.max_position_embeddings);
         let [embeddings, layers] = ["embeddings", self.layers].map(Module::new);
         let norm = |module: &Module, name| module.layer_norm(name, hidden, self.epsilon);
         let behind = |index: usize| norm(&layers.at(index), names.mlp_norm);
@@ -60,16 +68,17 @@ impl PostNorm {
             self.layer(sizes, &layers.at(index), input_norm)
         };
         let texts = embeddings.at("token_type_embeddings");
-        // Nothing is rotated; it says how many positions there are.
-        let ropes = vec![Rope { positions: positions - first, ..sizes.rope(keys)? }];
+        // Where nothing is rotated it says how many positions there are.
+        let ropes = vec![Rope { positions: all - first.unwrap_or(0), ..sizes.rope(keys)? }];
+        let positions = first.map(|first| {
+            let embedding = embeddings.at("position_embeddings").embedding(all, hidden);
+            Positions { embedding, first }
+        });
         Ok(Architecture {
             embedding: embeddings.at("word_embeddings").embedding(sizes.vocab_size, hidden),
-            positions: Some(Positions {
-                embedding: embeddings.at("position_embeddings").embedding(positions, hidden),
-                first: *first,
-                texts: self.texts.map(|count| texts.embedding(count, hidden)),
-            }),
-            embedding_norm: Some(norm(&embeddings, "LayerNorm")),
+            positions,
+            texts: self.texts.map(|count| texts.embedding(count, hidden)),
+            embedding_norm: Some(norm(&Module::root(), names.embedding_norm)),
             norm: behind(sizes.layers - 1),
             output: None,
             ..sizes.decoder(ropes, |_, index| layer(index))
@@ -79,16 +88,19 @@ impl PostNorm {
     fn layer(&self, sizes: &Sizes, module: &Module, input_norm: Option<Norm>) -> Layer {
         let Self { names, epsilon, activation, .. } = self;
         let (hidden, wide) = (sizes.hidden_size, sizes.intermediate_size);
+        let linear = |name: &&str, shape| module.linear(name, shape, self.bias);
+        let each = 3 * hidden / names.qkv.len();
         let attention = Attention {
-            qkv: names.qkv.map(|name| module.linear(name, [hidden; 2], true)).into(),
-            output: module.linear(names.output, [hidden; 2], true),
-            ropes: None,
+            qkv: names.qkv.iter().map(|name| linear(name, [each, hidden])).collect(),
+            output: linear(&names.output, [hidden; 2]),
+            ropes: self.first.is_none().then_some([0; 2]),
             both_ways: true,
-            ..sizes.attention(module, [true; 2])
+            ..sizes.attention(module, [self.bias; 2])
         };
+        let gate_up = names.gate.iter().chain([&names.up]);
         let mlp = Mlp {
-            gate_up: vec![module.linear(names.up, [wide, hidden], true)],
-            down: module.linear(names.down, [hidden, wide], true),
+            gate_up: gate_up.map(|name| linear(name, [wide, hidden])).collect(),
+            down: linear(&names.down, [hidden, wide]),
             activation: *activation,
             learned: Vec::new(),
         };

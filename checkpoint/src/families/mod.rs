@@ -12,6 +12,7 @@ mod deepseek_v2;
 mod deepseek_v3;
 mod distilbert;
 mod ernie4_5;
+mod eurobert;
 mod exaone4;
 mod gemma;
 mod gemma2;
@@ -36,6 +37,7 @@ mod mistral;
 mod mixtral;
 mod modernbert;
 mod mpnet;
+mod nomic_bert;
 mod olmo2;
 mod olmo3;
 mod olmoe;
@@ -96,7 +98,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 49] = [
+    pub const ALL: [&'static Self; 51] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -146,6 +148,8 @@ impl Family {
         &distilbert::FAMILY,
         &mpnet::FAMILY,
         &modernbert::FAMILY,
+        &nomic_bert::FAMILY,
+        &eurobert::FAMILY,
     ];
 
     /// The Hugging Face `model_type`: "llama".

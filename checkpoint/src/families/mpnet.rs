@@ -17,13 +17,14 @@ pub(super) static FAMILY: Family = Family {
     architecture: |keys, sizes| {
         let of = PostNorm {
             // That of padding is before it, whatever `pad_token_id` says.
-            first: 2,
+            first: Some(2),
             texts: None,
             epsilon: keys.positive("layer_norm_eps")?.unwrap_or(FAMILY.defaults.rms_norm_eps),
             activation: Activation::read(keys, "hidden_act", Activation::Gelu)?,
+            bias: true,
             layers: "encoder.layer",
             names: Names {
-                qkv: ["attention.attn.q", "attention.attn.k", "attention.attn.v"],
+                qkv: &["attention.attn.q", "attention.attn.k", "attention.attn.v"],
                 output: "attention.attn.o",
                 attention_norm: "attention.LayerNorm",
                 ..encoder::BERT

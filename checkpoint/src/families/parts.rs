@@ -148,6 +148,7 @@ impl Sizes {
             embedding: model.at("embed_tokens").embedding(self.vocab_size, self.hidden_size),
             embedding_scale: 1.0,
             positions: None,
+            texts: None,
             embedding_norm: None,
             distances: None,
             layer_inputs: None,

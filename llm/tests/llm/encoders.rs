@@ -70,6 +70,9 @@ fn vectors_of_texts_are_those_of_sentence_transformers() {
         "camembert-f32",
         "mpnet-f32",
         "modernbert-bf16",
+        "nomic-bert-f32",
+        "nomic-bert-own-code-f16",
+        "eurobert-bf16",
     ] {
         let llm = open(&folder(name));
         for Text { text, mean } in reference(name).texts {

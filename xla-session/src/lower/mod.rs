@@ -21,6 +21,7 @@ fn of_encoders(of: &Architecture) -> Option<&'static str> {
     let parts = [
         (of.is_encoder(), "attention both ways"),
         (of.positions.is_some(), "learned positions"),
+        (of.texts.is_some(), "texts that are told apart"),
         (of.embedding_norm.is_some(), "a norm of embeddings"),
         (of.distances.is_some(), "scores by distance"),
         (of.layers.iter().any(|layer| layer.norms_stream), "norms of the residual stream"),

@@ -248,10 +248,10 @@ impl CpuExecutor {
         if let Some(of) = &self.config.architecture.positions {
             let rows: Vec<_> = batch.positions.iter().map(|it| (of.first + it) as i32).collect();
             put(places.positions, bytemuck::cast_slice(&rows))?;
-            if of.texts.is_some() {
-                let texts: Vec<_> = batch.texts.iter().map(|&text| i32::from(text)).collect();
-                put(places.texts, bytemuck::cast_slice(&texts))?;
-            }
+        }
+        if self.config.architecture.texts.is_some() {
+            let texts: Vec<_> = batch.texts.iter().map(|&text| i32::from(text)).collect();
+            put(places.texts, bytemuck::cast_slice(&texts))?;
         }
         put(places.slots, bytemuck::cast_slice(&slots))?;
         for (places, angles) in places.angles.iter().zip(&angles) {

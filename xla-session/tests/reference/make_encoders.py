@@ -82,6 +82,41 @@ MODERN = {
     "sep_token_id": 2,
 }
 
+NOMIC = {
+    "architectures": ["NomicBertModel"],
+    "model_type": "nomic_bert",
+    "vocab_size": 311,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 320,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "hidden_act": "silu",
+    "pad_token_id": 0,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
+}
+
+#: Keys and names of the model's own code.
+NOMIC_KEYS = {
+    "hidden_size": "n_embd",
+    "intermediate_size": "n_inner",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "max_trained_positions",
+    "layer_norm_eps": "layer_norm_epsilon",
+}
+NOMIC_NAMES = {
+    "embeddings.LayerNorm": "emb_ln",
+    "self_attn.o_proj": "attn.out_proj",
+    "up_proj": "fc11",
+    "gate_proj": "fc12",
+    "down_proj": "fc2",
+    "post_attention_layernorm": "norm1",
+    "post_mlp_layernorm": "norm2",
+}
+
 #: By name: the configuration, how weights are stored, and the module that they are saved in.
 ENCODERS = {
     "bert-f32": (BERT, "float32", ""),
@@ -197,6 +232,25 @@ ENCODERS = {
         "float32",
         "",
     ),
+    "nomic-bert-f32": (NOMIC, "float32", ""),
+    # As the model's own code has it.
+    "nomic-bert-own-code-f16": (
+        NOMIC | {"hidden_size": 64, "num_attention_heads": 8},
+        "float16",
+        "",
+    ),
+    "eurobert-bf16": (
+        DECODER
+        | {
+            "architectures": ["EuroBertForMaskedLM"],
+            "model_type": "eurobert",
+            "pad_token_id": 0,
+            "hidden_act": "silu",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 25e4},
+        },
+        "bfloat16",
+        "model.",
+    ),
     "gemma3-both-ways-bf16": (
         DECODER
         | {
@@ -275,6 +329,8 @@ def make(name, folder):
     if config.get("type_vocab_size") == 2:
         cases.append(case(model, tokens, 120))
     reference = {"cases": cases}
+    if name == "nomic-bert-own-code-f16":
+        as_own_code(folder, config | {"dtype": dtype}, tensors)
     if "bert" in config["model_type"] or config["model_type"] == "mpnet":
         tokenizer = write_tokenizer(folder, config)
         texts = [words(rng, count) for count in (3, 40)]
@@ -285,6 +341,27 @@ def make(name, folder):
             pairs = [(words(rng, 4), words(rng, count)) for count in (1, 30, 250)]
             reference["pairs"] = [pair(whole, tokenizer, *it) for it in pairs]
     write_json(folder / "reference.json", reference)
+
+
+def as_own_code(folder, config, tensors):
+    """Writes a NomicBERT as the code has it that came with the first ones."""
+    config = {NOMIC_KEYS.get(key, key): it for key, it in config.items() if key not in {"hidden_act", "rope_parameters"}}
+    more = {"n_positions": 8192, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False}
+    more |= {"activation_function": "swiglu", "causal": False, "prenorm": False, "qkv_proj_bias": False}
+    write_json(folder / "config.json", config | more)
+    renamed = {}
+    for key, tensor in tensors.items():
+        for native, own in NOMIC_NAMES.items():
+            key = key.replace(native, own)
+        if key.startswith("layers."):
+            key = f"encoder.{key}"
+        if key.endswith("self_attn.q_proj.weight"):
+            parts = [tensors[key.removeprefix("encoder.").replace("q_proj", f"{it}_proj")] for it in "qkv"]
+            key, tensor = key.replace("self_attn.q_proj", "attn.Wqkv"), torch.cat(parts)
+        elif "self_attn." in key:
+            continue
+        renamed[key] = tensor
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def words(rng, count):

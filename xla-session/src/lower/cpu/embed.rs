@@ -1,6 +1,6 @@
 //! Rows of the embedding table.
 
-use checkpoint::architecture::{Parameter, Positions};
+use checkpoint::architecture::Parameter;
 use kernels::LANES;
 
 use super::abi::kernel_abi;
@@ -59,15 +59,11 @@ impl Steps<'_> {
         self.scale(to, table.columns, scale, None);
     }
 
-    /// Adds what positions, and texts, have to the residual stream.
-    pub(super) fn add_positions(&mut self, of: &Positions) {
-        let places = self.workspace.clone();
-        self.embed(&of.embedding, 1.0, (places.positions, places.sum));
-        self.add_to_stream(places.sum);
-        if let Some(texts) = &of.texts {
-            self.embed(texts, 1.0, (places.texts, places.sum));
-            self.add_to_stream(places.sum);
-        }
+    /// Adds the rows `which` of `embedding` to the residual stream.
+    pub(super) fn add_rows(&mut self, embedding: &Parameter, which: Place) {
+        let sum = self.workspace.sum;
+        self.embed(embedding, 1.0, (which, sum));
+        self.add_to_stream(sum);
     }
 }
 

@@ -95,10 +95,13 @@ impl<'a> Steps<'a> {
         }
         let Architecture { embedding, embedding_scale, positions, layer_inputs, .. } =
             &config.architecture;
-        let Architecture { embedding_norm, distances, .. } = &config.architecture;
+        let Architecture { texts, embedding_norm, distances, .. } = &config.architecture;
         self.embed(embedding, *embedding_scale, (places.tokens, places.x));
         if let Some(positions) = positions {
-            self.add_positions(positions);
+            self.add_rows(&positions.embedding, places.positions);
+        }
+        if let Some(texts) = texts {
+            self.add_rows(texts, places.texts);
         }
         if let Some(norm) = embedding_norm {
             self.norm_stream(norm);

@@ -172,7 +172,7 @@ impl Workspace {
         let reach = 2 * config.max_position_embeddings.min(rows).next_multiple_of(KV_BLOCK);
         let of_logits = config.output().map_or(0, |_| blocks(config.vocab_size));
         let of_positions = positions.map_or(0, |_| rows);
-        let of_texts = positions.and_then(|it| it.texts.as_ref()).map_or(0, |_| rows);
+        let of_texts = config.architecture.texts.as_ref().map_or(0, |_| rows);
         let inputs = config.architecture.layer_inputs.as_ref();
         let inputs = inputs.map_or(0, |inputs| inputs.projection.outputs());
         let given = layers.iter().filter_map(|layer| layer.given.as_ref());
