@@ -11,10 +11,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use xla_session::Pooling;
 use xla_session::checkpoint::gguf::Metadata;
+use xla_session::checkpoint::{Checkpoint, LoadMode};
 use xla_session::config::ModelConfig;
 
-use crate::dense::Dense;
+use crate::dense::{Activation, Dense};
 use crate::files::is_absent;
+use crate::ranking;
 
 /// What lists the modules.
 pub const MODULES: &str = "modules.json";
@@ -74,6 +76,11 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
+    /// Of a model that has such a layer.
+    pub fn of_classifier() -> Self {
+        Self { architectures: Some(vec!["ForSequenceClassification".into()]), ..Self::default() }
+    }
+
     /// Whether there is a layer behind it that tells classes apart, or ranks.
     pub fn is_classifier(&self) -> bool {
         let class = self.architectures.as_ref().and_then(|it| it.first());
@@ -131,8 +138,9 @@ impl Said {
     /// A file that is damaged, a pooling or a module that is not one of those here, or texts that go through the chat
     /// template first.
     pub fn read(folder: &Path, asked: Option<Pooling>) -> Result<Self> {
+        let metadata = Metadata::of_model(folder)?;
         let classes: Classes = read(&folder.join("config.json"))?.unwrap_or_default();
-        if classes.is_classifier() {
+        if classes.is_classifier() || ranking::is_classifier_file(folder, metadata.as_ref())? {
             bail!("{}: it ranks or classifies texts, and has no vectors", folder.display());
         }
         let encodes = || ModelConfig::from_dir(folder).is_ok_and(|it| it.architecture.is_encoder());
@@ -203,8 +211,11 @@ impl Said {
                     Some(of_config(&config).with_context(|| path.display().to_string())?);
             }
         }
-        if said.pooling.is_none() {
-            said.pooling = of_gguf(folder)?;
+        if let Some(metadata) = &metadata {
+            if said.pooling.is_none() {
+                said.pooling = pooling_of_gguf(metadata, folder)?;
+            }
+            said.layers = layers_of_gguf(metadata, folder)?;
         }
         // As sentence-transformers does where nothing is said; a decoder's last token has seen all others.
         if said.pooling.is_none() && encodes() {
@@ -256,9 +267,27 @@ fn of_config(config: &Map<String, Value>) -> Result<Pooling> {
     found.map(|(.., pooling)| *pooling).ok_or_else(wrong)
 }
 
+/// The layers that pooled states go through, if the converter was told to write them.
+fn layers_of_gguf(metadata: &Metadata, model: &Path) -> Result<Vec<Dense>> {
+    let Some(family) = metadata.text("general.architecture") else { return Ok(Vec::new()) };
+    let names = ["dense_2", "dense_3"];
+    let sizes = names.map(|name| {
+        let size = |end: &str| metadata.unsigned(&format!("{family}.{name}_feat_{end}"));
+        Some((name, usize::try_from(size("in")?).ok()?, usize::try_from(size("out")?).ok()?))
+    });
+    let mut sizes = sizes.into_iter().flatten().peekable();
+    if sizes.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    let checkpoint = Checkpoint::open(model, LoadMode::Mmap)?;
+    let layer = |(name, inputs, outputs)| {
+        Dense::of(&checkpoint, name, [outputs, inputs], false, Activation::Identity)
+    };
+    sizes.map(layer).collect()
+}
+
 /// The pooling that a GGUF file says, as ggml counts them.
-fn of_gguf(model: &Path) -> Result<Option<Pooling>> {
-    let Some(metadata) = Metadata::of_model(model)? else { return Ok(None) };
+fn pooling_of_gguf(metadata: &Metadata, model: &Path) -> Result<Option<Pooling>> {
     let Some(family) = metadata.text("general.architecture") else { return Ok(None) };
     let key = format!("{family}.pooling_type");
     match metadata.unsigned(&key) {
@@ -276,13 +305,20 @@ fn of_gguf(model: &Path) -> Result<Option<Pooling>> {
 ///
 /// # Errors
 ///
-/// It says something that is not known, or `folder` cannot be written.
+/// It says something that is not known, or that has no place there; `folder` cannot be written.
 pub fn write(model: &Path, folder: &Path) -> Result<()> {
-    let Some(pooling) = of_gguf(model)? else { return Ok(()) };
-    let metadata = Metadata::of_model(model)?;
-    let family = metadata.as_ref().and_then(|it| it.text("general.architecture"));
-    let width =
-        family.and_then(|it| metadata.as_ref()?.unsigned(&format!("{it}.embedding_length")));
+    let Some(metadata) = Metadata::of_model(model)? else { return Ok(()) };
+    if ranking::is_classifier_file(model, Some(&metadata))?
+        || !layers_of_gguf(&metadata, model)?.is_empty()
+    {
+        bail!(
+            "{}: layers behind the model, which rank or make vectors, are not converted",
+            model.display()
+        );
+    }
+    let Some(pooling) = pooling_of_gguf(&metadata, model)? else { return Ok(()) };
+    let family = metadata.text("general.architecture");
+    let width = family.and_then(|it| metadata.unsigned(&format!("{it}.embedding_length")));
     let modules = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")];
     let modules = modules.iter().enumerate().map(|(at, (class, path))| {
         let kind = format!("sentence_transformers.models.{class}");

@@ -41,6 +41,7 @@ fn vocabulary(keys: &Keys<'_>) -> Result<Vocabulary> {
         mask: keys.id("mask")?,
         add_bos: keys.flag("tokenizer.ggml.add_bos_token")?,
         add_eos: keys.flag("tokenizer.ggml.add_eos_token")?,
+        add_sep: keys.flag("tokenizer.ggml.add_sep_token")?,
         add_space_prefix: keys.flag("tokenizer.ggml.add_space_prefix")?,
         remove_extra_whitespaces: keys
             .flag("tokenizer.ggml.remove_extra_whitespaces")?

@@ -64,6 +64,9 @@ pub struct Vocabulary {
     pub add_bos: Option<bool>,
     /// `tokenizer.ggml.add_eos_token`; where it is absent the algorithm decides.
     pub add_eos: Option<bool>,
+    /// `tokenizer.ggml.add_sep_token`: whether a separator of its own is between two texts; where it is absent the
+    /// algorithm decides.
+    pub add_sep: Option<bool>,
     /// `tokenizer.ggml.add_space_prefix`; where it is absent the algorithm decides.
     pub add_space_prefix: Option<bool>,
     /// `tokenizer.ggml.remove_extra_whitespaces`.
@@ -128,6 +131,9 @@ enum Kind {
     /// The longest piece first, word by word.
     WordPiece,
 }
+
+/// Architectures that read two texts at once.
+const ENCODERS: [&str; 3] = ["bert", "nomic-bert", "modern-bert"];
 
 /// Names of "gpt2" vocabularies that are BPE of characters in truth.
 const OF_CHARACTERS: [&str; 3] = ["gemma4", "granite-embed-multi-311m", "sarvam-moe"];
@@ -311,10 +317,11 @@ impl Vocabulary {
 
     /// What is put around an encoded text.
     fn post_processor(&self, kind: Kind, texts: &[Cow<'_, str>]) -> Result<Value, String> {
+        let encoder = ENCODERS.contains(&&*self.architecture);
         let (bos, eos) = match kind {
-            Kind::ByteLevel(pre) => (pre.bos, false),
+            Kind::ByteLevel(pre) => (pre.bos || encoder, encoder),
             Kind::Merges | Kind::Scores => (true, false),
-            Kind::Unigram => (false, true),
+            Kind::Unigram => (encoder, true),
             Kind::WordPiece => (true, true),
         };
         let (before, after) = match kind {
@@ -343,9 +350,18 @@ impl Vocabulary {
         if before.is_empty() && after.is_empty() {
             return Ok(Value::Null);
         }
-        let sequence = |id: &str| vec![json!({"Sequence": {"id": id, "type_id": 0}})];
-        let single = [before.clone(), sequence("A"), after.clone()].concat();
-        let pair = [before, sequence("A"), sequence("B"), after].concat();
+        // Encoders read two texts at once, which BERT's tell apart, and others by what is between.
+        let separated = encoder && kind != Kind::WordPiece && self.architecture != "modern-bert";
+        let separated = separated && self.add_sep.unwrap_or(true);
+        let which = if self.separator.is_some() { Special::Separator } else { Special::Eos };
+        let separator = around(separated, "add_sep_token", which)?;
+        let second = u8::from(encoder && kind == Kind::WordPiece);
+        let sequence = |id: &str, text: u8| vec![json!({"Sequence": {"id": id, "type_id": text}})];
+        let mut last = after.clone();
+        last.iter_mut().for_each(|it| it["SpecialToken"]["type_id"] = second.into());
+        let single = [before.clone(), sequence("A", 0), after.clone()].concat();
+        let between = if encoder { [after, separator].concat() } else { Vec::new() };
+        let pair = [before, sequence("A", 0), between, sequence("B", second), last].concat();
         Ok(json!({"type": "TemplateProcessing", "single": single, "pair": pair,
                   "special_tokens": special_tokens}))
     }

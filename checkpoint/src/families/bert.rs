@@ -62,6 +62,12 @@ fn roberta(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     bert(keys, sizes, behind_padding(keys, sizes)?)
 }
 
+/// Texts that are told apart, if some are.
+pub(super) fn texts(keys: &Keys) -> Result<Option<usize>> {
+    let texts = keys.count("type_vocab_size", 1 << 10)?.unwrap_or(2);
+    Ok(Some(texts).filter(|&texts| texts > 0))
+}
+
 /// A model whose first position is that row of its table.
 fn bert(keys: &Keys, sizes: &Sizes, first: usize) -> Result<Architecture> {
     if keys.string("position_embedding_type")?.is_some_and(|it| it != "absolute") {
@@ -69,7 +75,7 @@ fn bert(keys: &Keys, sizes: &Sizes, first: usize) -> Result<Architecture> {
     }
     let of = PostNorm {
         first: Some(first),
-        texts: Some(keys.size("type_vocab_size", 1 << 10)?.unwrap_or(2)),
+        texts: texts(keys)?,
         epsilon: keys.positive("layer_norm_eps")?.unwrap_or(BERT.defaults.rms_norm_eps),
         activation: Activation::read(keys, "hidden_act", Activation::Gelu)?,
         bias: true,

@@ -1,6 +1,8 @@
 //! ModernBERT (`modeling_modernbert.py`): an encoder as decoders are today, with norms before what they are of, rotation, a gate,
 //! and a window in two of three layers.
 
+use serde_json::Value;
+
 use super::window::sliding_layers;
 use super::{Defaults, Family, Sizes, limit};
 use crate::Result;
@@ -35,7 +37,8 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let flag = |key| Ok::<_, crate::Error>(keys.boolean(key)?.unwrap_or(false));
     let [norm_bias, bias, mlp_bias] =
         [flag("norm_bias")?, flag("attention_bias")?, flag("mlp_bias")?];
-    if keys.object("rope_scaling")?.is_some_and(|it| !it.is_empty()) {
+    let plain = |(key, value): (&String, &Value)| key == "rope_type" && value == "default";
+    if keys.object("rope_scaling")?.is_some_and(|it| !it.iter().all(plain)) {
         return Err(keys.refuse("rope_scaling", "supported is null"));
     }
     let activation = Activation::read(keys, "hidden_activation", Activation::Gelu)?;

@@ -24,7 +24,7 @@ pub(super) static FAMILY: Family = Family {
         }
         let of = PostNorm {
             first: None,
-            texts: keys.count("type_vocab_size", 1 << 10)?.or(Some(2)).filter(|&texts| texts > 0),
+            texts: bert::texts(keys)?,
             epsilon: keys.positive("layer_norm_eps")?.unwrap_or(bert::BERT.defaults.rms_norm_eps),
             activation: Activation::read(keys, "hidden_act", Activation::Silu)?,
             bias: false,

@@ -5,6 +5,7 @@ use serde_json::{Value as Json, json};
 
 mod cohere;
 mod deepseek;
+mod encoder;
 mod gemma;
 mod glm;
 mod granite;
@@ -13,6 +14,7 @@ mod llama;
 mod qwen;
 
 use super::keys::Keys;
+use super::names::DECODER;
 
 /// An architecture.
 #[derive(Debug)]
@@ -21,8 +23,14 @@ pub(crate) struct Architecture {
     pub name: &'static str,
     /// Hugging Face's `model_type`; some are told apart by keys.
     pub model_type: &'static str,
+    /// The key of the epsilon of its norms: Hugging Face's, and the file's.
+    pub epsilon: (&'static str, &'static str),
     /// Whether its converter reorders the rows of queries and keys, for a rotation of neighbours.
     pub pairs: bool,
+    /// What is in no layer: in the file, and to Hugging Face.
+    pub outside: &'static [(&'static str, &'static str)],
+    /// Hugging Face's module of layers.
+    pub layers: &'static str,
     /// Parts of a layer that are not called as most are: in the file, and by Hugging Face.
     pub parts: &'static [(&'static str, &'static str)],
     /// What of a layer is no module with a weight to Hugging Face, but a parameter: in the file, and there.
@@ -37,7 +45,22 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 33] = [
+/// What most have.
+const PLAIN: Architecture = Architecture {
+    name: "",
+    model_type: "",
+    epsilon: ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    pairs: false,
+    outside: &DECODER,
+    layers: "model.layers",
+    parts: &[],
+    parameters: &[],
+    keys: no_window,
+};
+
+const LAYER_NORM: (&str, &str) = ("layer_norm_eps", "attention.layer_norm_epsilon");
+
+const ALL: [Architecture; 38] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -48,109 +71,63 @@ const ALL: [Architecture; 33] = [
             ("ffn_up_exps", "block_sparse_moe.experts.*.w3"),
             ("ffn_down_exps", "block_sparse_moe.experts.*.w2"),
         ],
-        parameters: &[],
         keys: llama::llama,
+        ..PLAIN
     },
     Architecture {
         name: "mistral3",
         model_type: "ministral3",
         pairs: true,
-        parts: &[],
-        parameters: &[],
         keys: llama::mistral3,
+        ..PLAIN
     },
-    Architecture {
-        name: "qwen2",
-        model_type: "qwen2",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
-        keys: no_window,
-    },
-    Architecture {
-        name: "qwen3",
-        model_type: "qwen3",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
-        keys: no_window,
-    },
+    Architecture { name: "qwen2", model_type: "qwen2", ..PLAIN },
+    Architecture { name: "qwen3", model_type: "qwen3", ..PLAIN },
     Architecture {
         name: "qwen35",
         model_type: "qwen3_5_text",
-        pairs: false,
         parts: &qwen::QWEN35,
         parameters: &qwen::DELTA,
         keys: qwen::qwen35,
+        ..PLAIN
     },
     Architecture {
         name: "qwen35moe",
         model_type: "qwen3_5_moe_text",
-        pairs: false,
         parts: &qwen::QWEN35,
         parameters: &qwen::DELTA,
         keys: qwen::qwen35_moe,
+        ..PLAIN
     },
     Architecture {
         name: "qwen3next",
         model_type: "qwen3_next",
-        pairs: false,
         parts: &qwen::QWEN3_NEXT,
         parameters: &qwen::DELTA,
         keys: qwen::qwen3_next,
+        ..PLAIN
     },
-    Architecture {
-        name: "qwen2moe",
-        model_type: "qwen2_moe",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
-        keys: qwen::qwen2_moe,
-    },
-    Architecture {
-        name: "qwen3moe",
-        model_type: "qwen3_moe",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
-        keys: qwen::qwen3_moe,
-    },
-    Architecture {
-        name: "olmoe",
-        model_type: "olmoe",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
-        keys: olmoe,
-    },
-    Architecture {
-        name: "gemma",
-        model_type: "gemma",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
-        keys: gemma::gemma1,
-    },
+    Architecture { name: "qwen2moe", model_type: "qwen2_moe", keys: qwen::qwen2_moe, ..PLAIN },
+    Architecture { name: "qwen3moe", model_type: "qwen3_moe", keys: qwen::qwen3_moe, ..PLAIN },
+    Architecture { name: "olmoe", model_type: "olmoe", keys: olmoe, ..PLAIN },
+    Architecture { name: "gemma", model_type: "gemma", keys: gemma::gemma1, ..PLAIN },
     Architecture {
         name: "gemma2",
         model_type: "gemma2",
-        pairs: false,
         parts: &NORMS_AROUND,
-        parameters: &[],
         keys: gemma::gemma2,
+        ..PLAIN
     },
     Architecture {
         name: "gemma3",
         model_type: "gemma3_text",
-        pairs: false,
         parts: &NORMS_AROUND,
-        parameters: &[],
         keys: gemma::gemma3,
+        ..PLAIN
     },
     Architecture {
         name: "gemma4",
         model_type: "gemma4_text",
-        pairs: false,
         parts: &[
             ("post_attention_norm", "post_attention_layernorm"),
             ("ffn_norm", "pre_feedforward_layernorm"),
@@ -161,69 +138,50 @@ const ALL: [Architecture; 33] = [
         ],
         parameters: &[("layer_output_scale.weight", "layer_scalar")],
         keys: gemma::gemma4,
+        ..PLAIN
     },
     Architecture {
         name: "phi3",
         model_type: "phi3",
-        pairs: false,
         parts: &[("attn_qkv", "self_attn.qkv_proj"), ("ffn_up", "mlp.gate_up_proj")],
-        parameters: &[],
         keys: phi3,
+        ..PLAIN
     },
-    Architecture {
-        name: "smollm3",
-        model_type: "smollm3",
-        pairs: true,
-        parts: &[],
-        parameters: &[],
-        keys: no_window,
-    },
+    Architecture { name: "smollm3", model_type: "smollm3", pairs: true, ..PLAIN },
     Architecture {
         name: "olmo2",
         model_type: "olmo2",
-        pairs: false,
         parts: &[
             ("post_attention_norm", "post_attention_layernorm"),
             ("post_ffw_norm", "post_feedforward_layernorm"),
         ],
-        parameters: &[],
         keys: olmo2,
+        ..PLAIN
     },
     Architecture {
         name: "exaone4",
         model_type: "exaone4",
-        pairs: false,
         parts: &[
             ("post_attention_norm", "post_attention_layernorm"),
             ("post_ffw_norm", "post_feedforward_layernorm"),
         ],
-        parameters: &[],
         keys: exaone4,
+        ..PLAIN
     },
     Architecture {
         name: "seed_oss",
         model_type: "seed_oss",
-        pairs: false,
         parts: &[("post_attention_norm", "post_attention_layernorm")],
-        parameters: &[],
-        keys: no_window,
+        ..PLAIN
     },
     // Its rows are those of neighbours that rotate, as they are.
-    Architecture {
-        name: "ernie4_5",
-        model_type: "ernie4_5",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
-        keys: no_window,
-    },
+    Architecture { name: "ernie4_5", model_type: "ernie4_5", ..PLAIN },
     Architecture {
         name: "granite",
         model_type: "granite",
         pairs: true,
-        parts: &[],
-        parameters: &[],
         keys: granite::granite,
+        ..PLAIN
     },
     Architecture {
         name: "granitemoe",
@@ -235,25 +193,23 @@ const ALL: [Architecture; 33] = [
             ("ffn_up_exps", "block_sparse_moe.experts.*.up_proj"),
             ("ffn_down_exps", "block_sparse_moe.experts.*.down_proj"),
         ],
-        parameters: &[],
         keys: granite::granite_moe,
+        ..PLAIN
     },
     Architecture {
         name: "glm4",
         model_type: "glm4",
-        pairs: false,
         parts: &[
             ("post_attention_norm", "post_self_attn_layernorm"),
             ("post_ffw_norm", "post_mlp_layernorm"),
             ("ffn_up", "mlp.gate_up_proj"),
         ],
-        parameters: &[],
         keys: glm::glm4,
+        ..PLAIN
     },
     Architecture {
         name: "glm4moe",
         model_type: "glm4_moe",
-        pairs: false,
         parts: &[
             ("post_attention_norm", "post_attention_layernorm"),
             ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
@@ -262,87 +218,113 @@ const ALL: [Architecture; 33] = [
         ],
         parameters: &[("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")],
         keys: glm::glm4_moe,
+        ..PLAIN
     },
     Architecture {
         name: "deepseek2",
         model_type: "deepseek_v2",
-        pairs: false,
         parts: &deepseek::DEEPSEEK2,
         parameters: &[("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")],
         keys: deepseek::deepseek2,
+        ..PLAIN
     },
-    Architecture {
-        name: "arcee",
-        model_type: "arcee",
-        pairs: true,
-        parts: &[],
-        parameters: &[],
-        keys: no_window,
-    },
+    Architecture { name: "arcee", model_type: "arcee", pairs: true, ..PLAIN },
     Architecture {
         name: "apertus",
         model_type: "apertus",
-        pairs: false,
         parts: &[("attn_norm", "attention_layernorm"), ("ffn_norm", "feedforward_layernorm")],
-        parameters: &[],
         keys: apertus,
+        ..PLAIN
     },
     // Its base is stretched already.
     Architecture {
         name: "hunyuan-dense",
         model_type: "hunyuan_v1_dense",
-        pairs: false,
         parts: &[
             ("attn_q_norm", "self_attn.query_layernorm"),
             ("attn_k_norm", "self_attn.key_layernorm"),
         ],
-        parameters: &[],
-        keys: no_window,
+        ..PLAIN
     },
     // Rows of neighbours, as they are.
     Architecture {
         name: "command-r",
         model_type: "cohere",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
+        epsilon: LAYER_NORM,
         keys: cohere::command_r,
+        ..PLAIN
     },
     Architecture {
         name: "cohere2",
         model_type: "cohere2",
-        pairs: false,
-        parts: &[],
-        parameters: &[],
+        epsilon: LAYER_NORM,
         keys: cohere::cohere2,
+        ..PLAIN
     },
     Architecture {
         name: "lfm2",
         model_type: "lfm2",
-        pairs: false,
         parts: &lfm2::LFM2,
-        parameters: &[],
         keys: lfm2::lfm2,
+        ..PLAIN
     },
     Architecture {
         name: "lfm2moe",
         model_type: "lfm2_moe",
-        pairs: false,
         parts: &lfm2::LFM2,
         parameters: &[("exp_probs_b.bias", "feed_forward.expert_bias")],
         keys: lfm2::lfm2_moe,
+        ..PLAIN
     },
     Architecture {
         name: "gpt-oss",
         model_type: "gpt_oss",
-        pairs: false,
         parts: &[
             ("post_attention_norm", "post_attention_layernorm"),
             ("ffn_gate_inp", "mlp.router"),
         ],
         parameters: &[("attn_sinks.weight", "self_attn.sinks")],
         keys: gpt_oss,
+        ..PLAIN
     },
+    Architecture {
+        name: "gemma-embedding",
+        model_type: "gemma3_text",
+        parts: &NORMS_AROUND,
+        keys: gemma::embedding,
+        ..PLAIN
+    },
+    Architecture {
+        name: "bert",
+        model_type: "bert",
+        epsilon: LAYER_NORM,
+        outside: &encoder::BERT_OUTSIDE,
+        layers: "encoder.layer",
+        parts: &encoder::BERT,
+        keys: encoder::bert,
+        ..PLAIN
+    },
+    Architecture {
+        name: "nomic-bert",
+        model_type: "nomic_bert",
+        epsilon: LAYER_NORM,
+        outside: &encoder::NOMIC_OUTSIDE,
+        layers: "encoder.layers",
+        parts: &encoder::NOMIC,
+        keys: encoder::nomic,
+        ..PLAIN
+    },
+    Architecture {
+        name: "modern-bert",
+        model_type: "modernbert",
+        epsilon: ("norm_eps", "attention.layer_norm_epsilon"),
+        outside: &encoder::MODERN_OUTSIDE,
+        layers: "layers",
+        parts: &encoder::MODERN,
+        keys: encoder::modern,
+        ..PLAIN
+    },
+    Architecture { name: "eurobert", model_type: "eurobert", ..PLAIN },
 ];
 
 impl Architecture {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::architectures::Architecture;
 use super::ends::end_ids;
 use super::metadata::{Metadata, Value};
+use super::names::hugging_face_name;
 use super::set::Set;
 use crate::header::Entry;
 use crate::{Dtype, Error, Result};
@@ -73,11 +74,7 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     let wide = ["feed_forward_length", "expert_feed_forward_length"];
     let wide = wide.into_iter().find(|key| keys.own(key).is_some()).unwrap_or(wide[0]);
     keys.required("intermediate_size", wide).map_err(wrong)?;
-    let (ours, theirs) = match own.model_type {
-        "cohere" | "cohere2" => ("layer_norm_eps", "attention.layer_norm_epsilon"),
-        _ => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
-    };
-    keys.required(ours, theirs).map_err(wrong)?;
+    keys.required(own.epsilon.0, own.epsilon.1).map_err(wrong)?;
     let heads = keys.config["num_attention_heads"].clone();
     if !keys.copy("num_key_value_heads", "attention.head_count_kv") {
         keys.put("num_key_value_heads", "attention.head_count", Some(heads.clone()));
@@ -132,8 +129,9 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
 
     let tensor = |name| tensor(set, name);
     let tokens = "tokenizer.ggml.tokens";
-    let vocabulary = match tensor("model.embed_tokens.weight") {
-        Some(entry) => Some(entry.shape[0]),
+    let embedding = hugging_face_name("token_embd.weight", own);
+    let vocabulary = match embedding.and_then(|name| keys.rows(&name)) {
+        Some(rows) => Some(rows),
         None => metadata.texts(tokens).map(|texts| texts.len()),
     };
     keys.put_named("vocab_size", tokens, Json::from(vocabulary));

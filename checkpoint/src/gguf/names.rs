@@ -2,8 +2,8 @@
 
 use super::architectures::Architecture;
 
-/// Outside of layers.
-const MODEL: [(&str, &str); 7] = [
+/// What decoders have outside of layers.
+pub(super) const DECODER: [(&str, &str); 7] = [
     ("token_embd", "model.embed_tokens"),
     ("output_norm", "model.norm"),
     // LFM2's norm behind the last layer, by a mistake that became its name.
@@ -54,17 +54,18 @@ pub(super) fn hugging_face_name(name: &str, of: &Architecture) -> Option<String>
     match name.strip_prefix("blk.") {
         None => {
             let (stem, end) = parameter(name)?;
-            let (_, there) = MODEL.into_iter().find(|(here, _)| *here == stem)?;
+            let (_, there) = of.outside.iter().find(|(here, _)| *here == stem)?;
             Some(format!("{there}.{end}"))
         }
         Some(rest) => {
             let (layer, whole) = layer(rest)?;
+            let layers = of.layers;
             if let Some((_, there)) = of.parameters.iter().find(|(here, _)| *here == whole) {
-                return Some(format!("model.layers.{layer}.{there}"));
+                return Some(format!("{layers}.{layer}.{there}"));
             }
             let (part, end) = parameter(whole)?;
             let (_, there) = parts(of).find(|(here, _)| *here == part)?;
-            Some(format!("model.layers.{layer}.{there}.{end}"))
+            Some(format!("{layers}.{layer}.{there}.{end}"))
         }
     }
 }
@@ -74,10 +75,10 @@ pub(crate) fn stored_name(name: &str, of: &Architecture) -> Option<String> {
     if let Some((key, ..)) = AMONG_KEYS.into_iter().find(|(_, there, _)| name.ends_with(there)) {
         return Some(format!("{}.{key}", of.name));
     }
-    match name.strip_prefix("model.layers.") {
+    match name.strip_prefix(of.layers).and_then(|rest| rest.strip_prefix('.')) {
         None => {
             let (stem, end) = parameter(name)?;
-            let (here, _) = MODEL.into_iter().find(|(_, there)| *there == stem)?;
+            let (here, _) = of.outside.iter().find(|(_, there)| *there == stem)?;
             Some(format!("{here}.{end}"))
         }
         Some(rest) => {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use text::Tokenizer;
 use xla_session::Pooling;
 use xla_session::batching::Request;
+use xla_session::checkpoint::gguf::{Metadata, Value as Key};
 use xla_session::checkpoint::{Checkpoint, LoadMode};
 
 use super::room;
@@ -32,7 +33,7 @@ struct Norm {
     epsilon: f64,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Config {
     #[serde(flatten)]
     classes: Classes,
@@ -48,15 +49,76 @@ struct Config {
     id2label: Option<Map<String, Value>>,
 }
 
+impl Config {
+    /// As `config.json` would say it of the GGUF file `model`; `None` where no layer behind it ranks.
+    fn of_gguf(metadata: &Metadata, model: &Path) -> Result<Option<Self>> {
+        let family = metadata.text("general.architecture").unwrap_or_default();
+        let (model_type, outer) = match family {
+            // Files of all that is like BERT say so; its own class's have one layer of two, and cannot rank.
+            "bert" => ("xlm-roberta", "classifier.out_proj.weight"),
+            "modern-bert" => ("modernbert", "classifier.weight"),
+            _ => return Ok(None),
+        };
+        let checkpoint = Checkpoint::open(model, LoadMode::Mmap)?;
+        if checkpoint.dtype(outer).is_none() {
+            return Ok(None);
+        }
+        let texts = "embeddings.token_type_embeddings.weight";
+        if family == "bert" && checkpoint.dtype(texts).is_none() {
+            bail!(
+                "{}: what ranks may be DistilBERT's, of which GGUF files do not tell: take the folder with safetensors",
+                model.display()
+            );
+        }
+        let own = |key: &str| format!("{family}.{key}");
+        let size = |key: &str| metadata.unsigned(&own(key))?.try_into().ok();
+        let pooling = match size("classifier.pooling_type") {
+            Some(2) => "cls",
+            // llama.cpp's default.
+            None | Some(1) if family == "modern-bert" => "mean",
+            None => "cls",
+            Some(other) => bail!(
+                "{}: `{}` is {other}: supported are 1 and 2",
+                model.display(),
+                own("classifier.pooling_type")
+            ),
+        };
+        let labels = metadata.texts(&own("classifier.output_labels")).map_or(1, |it| it.len());
+        Ok(Some(Self {
+            classes: Classes::of_classifier(),
+            model_type: Some(model_type.into()),
+            hidden_size: size("embedding_length"),
+            norm_eps: match metadata.get(&own("attention.layer_norm_epsilon")) {
+                Some(Key::Float(epsilon)) => Some(*epsilon),
+                _ => None,
+            },
+            classifier_pooling: Some(pooling.into()),
+            num_labels: Some(labels),
+            ..Self::default()
+        }))
+    }
+}
+
+/// Whether `model` is a GGUF file that ranks so, of which `metadata` is.
+pub(crate) fn is_classifier_file(model: &Path, metadata: Option<&Metadata>) -> Result<bool> {
+    Ok(metadata.map(|it| Config::of_gguf(it, model)).transpose()?.flatten().is_some())
+}
+
 impl Classifier {
-    /// That of the model in `folder`; `None` of one of another class.
+    /// That of the model in `folder`, which may be a GGUF file; `None` of one of another class.
     ///
     /// # Errors
     ///
     /// It tells apart several classes, is no encoder that is known here, or its weights are damaged.
     pub fn read(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join("config.json");
-        let Some(config) = read::<Config>(&path)? else { return Ok(None) };
+        let (path, config) = match Metadata::of_model(folder)? {
+            Some(metadata) => (folder.to_owned(), Config::of_gguf(&metadata, folder)?),
+            None => {
+                let path = folder.join("config.json");
+                (path.clone(), read::<Config>(&path)?)
+            }
+        };
+        let Some(config) = config else { return Ok(None) };
         if !config.classes.is_classifier() {
             return Ok(None);
         }

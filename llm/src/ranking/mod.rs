@@ -15,6 +15,8 @@ use xla_session::config::ModelConfig;
 use self::asked::Asked;
 use self::classifier::Classifier;
 
+pub(crate) use classifier::is_classifier_file;
+
 /// How a model ranks documents.
 #[derive(Debug)]
 pub struct Ranking {

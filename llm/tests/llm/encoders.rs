@@ -1,4 +1,5 @@
-//! Encoders of `xla-session/tests/encoders`, asked in words: what sentence-transformers' and transformers' own would say.
+//! Encoders of `xla-session/tests/encoders`, and GGUF files of others in `tests/encoders`, asked in words: what
+//! sentence-transformers' and transformers' own would say.
 
 use std::path::{Path, PathBuf};
 
@@ -243,4 +244,61 @@ fn what_an_encoder_is_not_is_said() {
     // Of this one it is known.
     write("config.json", &format!("{{{config}}}").replace("qwen2", "llama_bidirec"));
     assert_eq!(vectors().unwrap().pooling, Some(Pooling::Mean));
+}
+
+/// What transformers makes of texts with the model that a file is of.
+#[derive(Deserialize)]
+struct OfFile {
+    #[serde(default)]
+    texts: Vec<Embedded>,
+    #[serde(default)]
+    pairs: Vec<Ranked>,
+}
+
+#[derive(Deserialize)]
+struct Embedded {
+    text: String,
+    tokens: Vec<u32>,
+    /// Of length 1.
+    vector: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Ranked {
+    query: String,
+    document: String,
+    tokens: Vec<u32>,
+    logit: f64,
+}
+
+/// `xla-session/tests/reference/make_gguf_encoders.py` makes them, with llama.cpp's converter.
+#[test]
+fn gguf_files_give_what_transformers_does() {
+    for name in [
+        "bert",
+        "nomic-bert",
+        "eurobert",
+        "gemma-embedding",
+        "modern-bert-ranks",
+        "xlm-roberta-ranks",
+    ] {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encoders");
+        let text = std::fs::read(place.join(format!("{name}.json"))).unwrap();
+        let OfFile { texts, pairs } = serde_json::from_slice(&text).unwrap();
+        assert_eq!(texts.is_empty(), name.ends_with("ranks"));
+        let llm = open(&place.join(format!("{name}.gguf")));
+        for Embedded { text, tokens, vector } in texts {
+            assert_eq!(llm.tokenizer().encode(&text, true).unwrap(), tokens, "{name}: {text}");
+            assert_close(&llm.blocking_embed(&text).unwrap(), &vector);
+        }
+        for Ranked { query, document, tokens, logit } in pairs {
+            let (ids, _) = llm.tokenizer().encode_pair(&query, &document, None).unwrap();
+            assert_eq!(ids, tokens, "{name}: {query} {document}");
+            let score = llm.blocking_rank(None, &query, &[&document]).unwrap()[0];
+            let expected = 1.0 / (1.0 + (-logit).exp());
+            assert!((score - expected).abs() < 2e-6, "{name}: {score}, not {expected}");
+            let error = llm.blocking_embed(&document).unwrap_err().to_string();
+            assert!(error.contains("ranks or classifies"), "{error}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Tokens with a task: which ids a file names, and which it means.
 
-use super::Vocabulary;
+use super::{TokenType, Vocabulary};
 
 /// Tokens whose ids the file names, or else the algorithm.
 #[derive(Debug, Clone, Copy)]
@@ -67,6 +67,11 @@ impl Vocabulary {
             ("bert", Special::Separator) => Some(102),
             _ => None,
         };
-        self.named(which).or(absent.filter(|&id| self.text(id).is_some()))
+        let typed = match which {
+            Special::Unknown => self.types.iter().position(|it| *it == TokenType::Unknown),
+            _ => None,
+        };
+        let typed = typed.and_then(|id| u32::try_from(id).ok());
+        self.named(which).or(typed).or(absent.filter(|&id| self.text(id).is_some()))
     }
 }

@@ -53,6 +53,13 @@ pub(super) fn gemma3(keys: &mut Keys) -> Result<(), String> {
     Ok(())
 }
 
+/// EmbeddingGemma's.
+pub(super) fn embedding(keys: &mut Keys) -> Result<(), String> {
+    gemma3(keys)?;
+    keys.config.insert("use_bidirectional_attention".into(), json!(true));
+    Ok(())
+}
+
 /// What differs between layers is a list of all of them, or has two keys.
 pub(super) fn gemma4(keys: &mut Keys) -> Result<(), String> {
     const PATTERN: &str = "attention.sliding_window_pattern";
