@@ -1,4 +1,4 @@
-//! Llama-family models, token by token, on compiled StableHLO graphs.
+//! Language models, token by token, on compiled StableHLO graphs.
 //!
 //! The modules in reading order: what a session promises ([`session`]), the loops that drive any
 //! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]);
