@@ -154,6 +154,27 @@ impl Checkpoint {
         })
     }
 
+    /// The safetensors file at `path` by itself, which may be a shard or of no model: its tensors under the names that it
+    /// gives them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Checkpoint`] when it is damaged, truncated or none.
+    pub fn of_file(path: &Path) -> Result<Self> {
+        let (file, header) = WeightFile::open(path.to_owned(), LoadMode::Mmap)?;
+        Ok(Self {
+            source: path.to_owned(),
+            gguf: false,
+            architecture: None,
+            quantisation: None,
+            key_heads: None,
+            bare: false,
+            converted: |_| None,
+            files: vec![file],
+            tensors: header.into_iter().map(|(name, entry)| (name, (0, entry))).collect(),
+        })
+    }
+
     fn of_safetensors(folder: &Path, mode: LoadMode) -> Result<Self> {
         let layout = layout::find(folder)?;
         let mut files = Vec::with_capacity(layout.files.len());

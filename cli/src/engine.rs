@@ -34,6 +34,17 @@ pub struct EngineArgs {
     precision: Precision,
 }
 
+/// How much many sequences may have in memory.
+#[derive(Debug, Clone, Args)]
+pub struct KvArgs {
+    /// Memory for keys and values of all that runs at a time (of each model), in MiB: more takes more and longer texts
+    /// [default: 16 contexts, at most 2048]. Where layers keep states of sequences (Qwen3.5) a quarter of it is for
+    /// these, and half of them bound how many requests run
+    #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    kv_memory: Option<u64>,
+}
+
 /// How a session is opened, whatever the precision of its weights.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
@@ -186,8 +197,8 @@ impl EngineArgs {
         Ok(opened)
     }
 
-    /// Opens `model` for many sequences at once, whose keys and values take `kv_bytes` at most, and are kept for
-    /// other processes in `share`, if that is given.
+    /// Opens `model` for many sequences at once, whose keys and values take what `kv` says at most, and are kept
+    /// for other processes in `share`, if that is given.
     ///
     /// # Errors
     ///
@@ -195,7 +206,7 @@ impl EngineArgs {
     pub fn open_engine(
         &self,
         model: &Model,
-        kv_bytes: Option<u64>,
+        kv: &KvArgs,
         share: Option<KvShare>,
         progress: &Arc<Progress>,
     ) -> Result<Engine> {
@@ -204,7 +215,7 @@ impl EngineArgs {
         let mut options = EngineOptions::default();
         options.context = self.place.context;
         options.share = share;
-        options.kv_bytes = kv_bytes;
+        options.kv_bytes = kv.kv_memory.map(|mib| mib << 20);
         Ok(Engine::new(&model, &options.with_usual_room(&model))?)
     }
 }

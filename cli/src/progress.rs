@@ -6,11 +6,29 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args};
 use indicatif::{DecimalBytes, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use xla_session::{Event, Observer};
 
 /// How often a line says how far a long transfer is.
 const LINES_APART: Duration = Duration::from_secs(30);
+
+/// Whether it is told.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct QuietArgs {
+    /// Nothing on stderr but errors
+    #[arg(short, long, env = "IREE_LLM_QUIET", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    quiet: bool,
+}
+
+impl QuietArgs {
+    /// Progress on stderr, unless nobody wants it.
+    pub fn progress(self) -> Arc<Progress> {
+        Progress::new(self.quiet)
+    }
+}
 
 /// Bars on a terminal, lines elsewhere, nothing when quiet.
 pub struct Progress {

@@ -12,44 +12,6 @@ use crate::engine::EngineArgs;
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
 
-/// How many tokens are drafted for a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drafts {
-    /// As many as pay.
-    Auto,
-    /// None.
-    Off,
-    /// So many.
-    Fixed(usize),
-}
-
-/// Most that can be asked for: with the token before them they are a step.
-const MOST: usize = 255;
-
-impl FromStr for Drafts {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match (text, text.parse()) {
-            ("auto", _) => Ok(Self::Auto),
-            ("off", _) => Ok(Self::Off),
-            (_, Ok(tokens @ 1..=MOST)) => Ok(Self::Fixed(tokens)),
-            _ => Err(format!("known: auto, off, or a number of tokens from 1 to {MOST}")),
-        }
-    }
-}
-
-impl Drafts {
-    /// How tokens of many requests are drafted: each from its own text.
-    pub fn of_many(self) -> Speculate {
-        match self {
-            Self::Auto => Speculate::Auto,
-            Self::Off => Speculate::Off,
-            Self::Fixed(tokens) => Speculate::Fixed(tokens),
-        }
-    }
-}
-
 /// What drafts tokens.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Drafts")]
@@ -57,8 +19,8 @@ pub struct SpeculationArgs {
     /// Draft the next tokens and check them in one step, which takes less time and gives the same
     /// tokens. auto: as many as pay, none where drafts are wrong. off: none. N: so many each time
     #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off|N", default_value = "auto",
-          value_parser = Drafts::from_str)]
-    pub speculate: Drafts,
+          value_parser = Speculate::from_str)]
+    pub speculate: Speculate,
 
     /// A smaller model with the same tokenizer that drafts, as --model
     /// [default: what followed the last tokens where they occurred before]
@@ -74,8 +36,8 @@ pub struct SpeculationArgs {
 impl SpeculationArgs {
     /// Whether flags ask for drafts of a kind.
     pub fn is_asked_for(&self) -> bool {
-        let drafts = self.draft_model.is_some() || matches!(self.speculate, Drafts::Fixed(_));
-        drafts && self.speculate != Drafts::Off
+        let drafts = self.draft_model.is_some() || matches!(self.speculate, Speculate::Fixed(_));
+        drafts && self.speculate != Speculate::Off
     }
 
     /// What drafts for `session`; `None` is nothing.
@@ -90,7 +52,7 @@ impl SpeculationArgs {
         progress: &Arc<Progress>,
     ) -> Result<Option<Speculation>> {
         let capabilities = session.capabilities();
-        if self.speculate == Drafts::Off {
+        if self.speculate == Speculate::Off {
             return Ok(None);
         }
         if !capabilities.verifies_drafts {
@@ -114,24 +76,9 @@ impl SpeculationArgs {
 
     fn with(&self, drafter: impl xla_session::Drafter + 'static) -> Option<Speculation> {
         match self.speculate {
-            Drafts::Auto => Some(Speculation::auto(drafter)),
-            Drafts::Off => None,
-            Drafts::Fixed(tokens) => Some(Speculation::fixed(drafter, tokens)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_or_a_name() {
-        let known = ["auto", "off", "1", "255"].map(|it| it.parse::<Drafts>().unwrap());
-        assert_eq!(known, [Drafts::Auto, Drafts::Off, Drafts::Fixed(1), Drafts::Fixed(255)]);
-        for wrong in ["", "on", "0", "256", "-1", "2.5"] {
-            let error = wrong.parse::<Drafts>().unwrap_err();
-            assert!(error.contains("auto, off"), "{error}");
+            Speculate::Auto => Some(Speculation::auto(drafter)),
+            Speculate::Off => None,
+            Speculate::Fixed(tokens) => Some(Speculation::fixed(drafter, tokens)),
         }
     }
 }

@@ -22,6 +22,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use kernels::KV_BLOCK;
@@ -75,6 +76,25 @@ pub enum Speculate {
     Auto,
     /// So many of each stream, whatever they cost.
     Fixed(usize),
+}
+
+impl Speculate {
+    /// Most that can be asked for by its text: with the token before them they are a step.
+    const MOST: usize = 255;
+}
+
+/// "auto", "off", or a number of tokens.
+impl FromStr for Speculate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("auto", _) => Ok(Self::Auto),
+            ("off", _) => Ok(Self::Off),
+            (_, Ok(tokens @ 1..=Self::MOST)) => Ok(Self::Fixed(tokens)),
+            _ => Err(format!("known: auto, off, or a number of tokens from 1 to {}", Self::MOST)),
+        }
+    }
 }
 
 /// What bounds the gap between two tokens of a stream, which is a step: how much of prompts runs beside it.
@@ -572,6 +592,17 @@ mod tests {
         assert_eq!(times, [200, 200, 400, 800, 1000, 1000, 1000]);
         for gap in [Gap::Rows(7), Gap::Nothing] {
             assert_eq!(gap.while_waiting(3), gap);
+        }
+    }
+
+    #[test]
+    fn guesses_are_asked_for_by_a_number_or_a_name() {
+        let known = ["auto", "off", "1", "255"].map(|it| it.parse::<Speculate>().unwrap());
+        let fixed = Speculate::Fixed;
+        assert_eq!(known, [Speculate::Auto, Speculate::Off, fixed(1), fixed(255)]);
+        for wrong in ["", "on", "0", "256", "-1", "2.5"] {
+            let error = wrong.parse::<Speculate>().unwrap_err();
+            assert!(error.contains("auto, off"), "{error}");
         }
     }
 }

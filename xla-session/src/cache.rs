@@ -10,13 +10,12 @@ mod key;
 mod seal;
 mod writer;
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use checkpoint::FileStamp;
-use fs4::fs_std::FileExt;
 use serde::{Deserialize, Serialize};
 
 pub use key::{Key, KeyParts, WeightsKeyParts};
@@ -431,7 +430,7 @@ impl Cache {
         let failed = |e| self.failed("cannot lock an entry", e);
         loop {
             let file = self.lock_file(key)?;
-            file.lock_exclusive().map_err(failed)?;
+            file.lock().map_err(failed)?;
             if self.is_current(key, &file).map_err(failed)? {
                 return Ok(file);
             }
@@ -442,8 +441,11 @@ impl Cache {
     fn try_lock(&self, key: &Key) -> Result<Option<File>> {
         let failed = |e| self.failed("cannot lock an entry", e);
         let file = self.lock_file(key)?;
-        let locked = file.try_lock_exclusive().map_err(failed)?;
-        Ok((locked && self.is_current(key, &file).map_err(failed)?).then_some(file))
+        match file.try_lock() {
+            Ok(()) => Ok(self.is_current(key, &file).map_err(failed)?.then_some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
     }
 
     fn lock_file(&self, key: &Key) -> Result<File> {

@@ -36,8 +36,6 @@ pub struct Capabilities {
     pub context: usize,
     /// Tokens that the model can be opened for: the most that `context` could be.
     pub max_context: usize,
-    /// Whether [`InferenceSession::read_logits`] works.
-    pub logits: bool,
     /// Whether drafts gain time: [`tokens`](InferenceSession::tokens) and
     /// [`all_logits`](InferenceSession::all_logits) run all rows as one step, and
     /// [`truncate`](InferenceSession::truncate) keeps what it is told to. Without, they may be loops, and drafts that
@@ -48,7 +46,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The capabilities of a session that also gives logits.
+    /// The capabilities of a session whose drafts gain nothing.
     pub fn new(
         engine: &'static str,
         device: impl Into<String>,
@@ -57,7 +55,6 @@ impl Capabilities {
         max_context: usize,
     ) -> Self {
         let device = device.into();
-        let (logits, verifies_drafts) = (true, false);
         let suppressed = Arc::default();
         Self {
             engine,
@@ -65,8 +62,7 @@ impl Capabilities {
             vocab_size,
             context,
             max_context,
-            logits,
-            verifies_drafts,
+            verifies_drafts: false,
             suppressed,
         }
     }
@@ -200,8 +196,7 @@ pub trait InferenceSession: Send {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::Error::Unsupported) when [`Capabilities::logits`] is false, when there is no token, or from an
-    /// engine that runs none again; else the engine's own failure.
+    /// [`Unsupported`](crate::Error::Unsupported) when there is no token, or from an engine that runs none again; else the engine's own failure.
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
     /// Number of tokens in the context.

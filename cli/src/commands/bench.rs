@@ -26,7 +26,7 @@ use crate::bench::{memory, profile, spread::Spread};
 use crate::engine::PlaceArgs;
 use crate::interrupt;
 use crate::model_source::ModelArgs;
-use crate::progress::Progress;
+use crate::progress::{Progress, QuietArgs};
 
 /// What to measure and how often.
 #[derive(Debug, clap::Args)]
@@ -95,9 +95,8 @@ pub struct Args {
     #[arg(long, action = ArgAction::SetTrue)]
     json: bool,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long, action = ArgAction::SetTrue)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 
     #[command(flatten)]
     place: PlaceArgs,
@@ -212,7 +211,7 @@ impl Args {
         precision: Precision,
         shapes: &[parallel::Shape],
     ) -> Result<Parallel> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let (name, model) = self.open_model(precision, &progress)?;
         for shape in shapes {
             let most = model.most_rows();
@@ -263,7 +262,7 @@ impl Args {
         precision: Precision,
         shape: shared_prefix::Shape,
     ) -> Result<SharedPrefix> {
-        let (name, model) = self.open_model(precision, &Progress::new(self.quiet))?;
+        let (name, model) = self.open_model(precision, &self.quiet.progress())?;
         self.fits(&model, shape.tokens())?;
         Ok(SharedPrefix {
             model: name,
@@ -275,7 +274,7 @@ impl Args {
     }
 
     fn measure_speculation(&self, precision: Precision) -> Result<Speculated> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let model = self.model.locate_for(self.place.load_mode(), &progress)?;
         let mut opened = self.place.open(&model, precision, None, progress.observer())?;
         progress.finish();
@@ -335,7 +334,7 @@ impl Args {
     }
 
     fn measure(&self, mut start: Instant, precision: Precision, passes: &[Pass]) -> Result<Run> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let model = self.model.locate_for(self.place.load_mode(), &progress)?;
         if !std::path::Path::new(&model.name).is_dir() {
             // Fetching a model is no part of starting it.

@@ -4,8 +4,6 @@ use std::io::{self, BufRead, IsTerminal, StdinLock, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::ArgAction;
-use clap::builder::FalseyValueParser;
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
 use xla_session::config::ModelConfig;
@@ -15,7 +13,7 @@ use xla_session::{Error, FinishReason, GenerateOptions};
 use crate::conversation::Conversation;
 use crate::engine::EngineArgs;
 use crate::model_source::ModelArgs;
-use crate::progress::Progress;
+use crate::progress::QuietArgs;
 use crate::report::{Drafts, Seconds};
 use crate::sampling::SamplingArgs;
 use crate::speculation::SpeculationArgs;
@@ -35,10 +33,8 @@ pub struct Args {
     #[arg(short = 'n', long, env = "IREE_LLM_MAX_TOKENS", value_name = "N")]
     max_tokens: Option<usize>,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long, env = "IREE_LLM_QUIET", value_parser = FalseyValueParser::new(),
-          action = ArgAction::SetTrue)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -69,7 +65,7 @@ Anything else is said to the model; Ctrl-C ends its answer.";
 impl Args {
     /// Talks until the user has had enough.
     pub fn run(self) -> Result<ExitCode> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         // A flag that is out of range is one before anything is read.
         self.sampling.sampler(&SamplerOptions::default())?;
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;

@@ -13,7 +13,7 @@ use xla_session::checkpoint::{Conversion, ConvertOptions, Float};
 use crate::incoming;
 use crate::interrupt;
 use crate::model_source::{Model, ModelArgs};
-use crate::progress::Progress;
+use crate::progress::{Progress, QuietArgs};
 use crate::text_files;
 
 /// What to convert, and into what.
@@ -46,9 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER[=STRENGTH]")]
     lora: Vec<Adapter>,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 }
 
 /// An adapter, and how strong it is.
@@ -88,7 +87,7 @@ impl Args {
     ///
     /// There is something in the folder, the model cannot be read, or the folder cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let Self { model, folder, dtype, lora, .. } = self;
         check_empty(&folder)?;
         let model = ModelArgs { model: Some(model) }.locate(&progress)?;

@@ -15,12 +15,12 @@ use xla_session::batching::{BatcherOptions, Gap, Request};
 use xla_session::scheduler::RequestId;
 use xla_session::{Batcher, Pooling};
 
-use crate::engine::EngineArgs;
+use crate::engine::{EngineArgs, KvArgs};
 use crate::interrupt;
 use crate::lines::{Line, Lines, Next};
 use crate::model_source::ModelArgs;
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::{Progress, QuietArgs};
 use crate::vectors::{Outcome, Vectors};
 use iree_llm::sentence_transformers::{self, Said};
 
@@ -72,16 +72,11 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 
-    /// Memory for keys and values of the texts that run at a time, in MiB: more takes longer texts
-    /// [default: 16 contexts, at most 2048]
-    #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
-    kv_memory: Option<u64>,
+    #[command(flatten)]
+    kv: KvArgs,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long, env = "IREE_LLM_QUIET", action = ArgAction::SetTrue,
-          value_parser = clap::builder::FalseyValueParser::new())]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -110,7 +105,7 @@ impl Args {
     /// Embeds.
     pub fn run(self) -> Result<ExitCode> {
         ensure!(self.file.is_some() || !self.texts.is_empty(), "no text: give some, or --file");
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let said = Said::read(&model.folder, self.pooling)?;
         let prefix = match &self.prefix {
@@ -139,8 +134,7 @@ impl Args {
             Next::Later | Next::End => bail!("no text: give some, or --file with a line for each"),
         };
 
-        let kv_bytes = self.kv_memory.map(|mib| mib << 20);
-        let engine = self.engine.open_engine(&model, kv_bytes, None, &progress)?;
+        let engine = self.engine.open_engine(&model, &self.kv, None, &progress)?;
         engine.check_hidden()?;
         let hidden_size = engine.model().config().hidden_size;
         vectors_of.check(hidden_size)?;
@@ -314,7 +308,7 @@ impl Embedding<'_> {
                 for (id, ended) in ended? {
                     if let Some(flight) = self.flights.remove(&id) {
                         let vector = ended.vector.context("it has no vector");
-                        self.end(&flight, vector.and_then(finite))?;
+                        self.end(&flight, vector)?;
                     }
                 }
             }
@@ -345,11 +339,4 @@ impl Embedding<'_> {
         let written = self.vectors.put(flight.index, outcome);
         written.with_context(|| self.output.display().to_string())
     }
-}
-
-/// `vector`, if it is one of numbers.
-fn finite(vector: Vec<f32>) -> Result<Vec<f32>> {
-    let all = vector.iter().all(|value| value.is_finite());
-    ensure!(all, "its vector is not finite numbers: are weights of the model damaged?");
-    Ok(vector)
 }

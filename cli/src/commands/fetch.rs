@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::ValueEnum;
 
+use crate::progress::QuietArgs;
+
 /// What to bring.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -29,9 +31,8 @@ pub struct Args {
           value_parser = clap::builder::FalseyValueParser::new())]
     offline: bool,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 }
 
 /// What can be brought.
@@ -59,7 +60,7 @@ impl Args {
             (None, false) => Origin::Registry,
         };
         let What::Compiler = self.what;
-        let program = compiler::fetch(&origin, &crate::progress::Progress::new(self.quiet))?;
+        let program = compiler::fetch(&origin, &self.quiet.progress())?;
         writeln!(std::io::stdout(), "{}", program.display())?;
         Ok(ExitCode::SUCCESS)
     }

@@ -18,13 +18,13 @@ use xla_session::{Batcher, GenerateOptions};
 
 use crate::answer::{self, Reading};
 use crate::bench::memory;
-use crate::engine::EngineArgs;
+use crate::engine::{EngineArgs, KvArgs};
 use crate::form::{FormArgs, Keeper, Kept};
 use crate::interrupt;
 use crate::lines::{Lines, read_text};
 use crate::model_source::{Model, ModelArgs};
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::{Progress, QuietArgs};
 use crate::prompts::request::Defaults;
 use crate::prompts::run::{Output, Prompts, Summary};
 use crate::readable::Writing;
@@ -66,11 +66,8 @@ pub struct Args {
           conflicts_with_all = ["prompt", "prompt_file", "prompt_tokens"])]
     output: PathBuf,
 
-    /// Memory for keys and values of those --prompts that run at a time, in MiB
-    /// [default: 16 contexts, at most 2048]
-    #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
-    kv_memory: Option<u64>,
+    #[command(flatten)]
+    kv: KvArgs,
 
     /// Take the prompt as a user's message and let the model answer, by its chat template (the
     /// default where it has one)
@@ -119,10 +116,8 @@ pub struct Args {
           action = ArgAction::SetTrue)]
     json: bool,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long, env = "IREE_LLM_QUIET", value_parser = FalseyValueParser::new(),
-          action = ArgAction::SetTrue)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 
     #[command(flatten)]
     form: FormArgs,
@@ -173,7 +168,7 @@ struct Prompt {
 impl Args {
     /// Generates.
     pub fn run(self) -> Result<ExitCode> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         if let Some(prompts) = &self.prompts {
             return self.answer_prompts(prompts, &progress);
         }
@@ -356,11 +351,10 @@ impl Args {
         }
         let lines = Lines::open(prompts)?;
         let output = output::open(&self.output, Some(prompts))?;
-        let kv_bytes = self.kv_memory.map(|mib| mib << 20);
-        let engine = self.engine.open_engine(&model, kv_bytes, None, progress)?;
+        let engine = self.engine.open_engine(&model, &self.kv, None, progress)?;
         let mut options = BatcherOptions::of(&engine);
         options.gap = Gap::Nothing;
-        options.speculate = self.speculation.speculate.of_many();
+        options.speculate = self.speculation.speculate;
         let batcher = Batcher::new(engine, &options)?;
         let name =
             if output.is_some() { self.output.display().to_string() } else { "stdout".into() };

@@ -1,13 +1,11 @@
 //! `iree-llm inspect`: look into a model folder, a safetensors file or a compiled module.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde_json::{Map, Value};
+use anyhow::{Result, anyhow, bail};
 use xla_session::LoadMode;
 use xla_session::checkpoint::architecture::{
     Attention, Experts, FeedForward, GatedDelta, Layer, Mixer, RopeScaling,
@@ -52,7 +50,7 @@ impl Args {
         match file {
             Some(path) => match path.extension().and_then(|it| it.to_str()) {
                 Some("safetensors") => {
-                    tensors(&mut out, &header(&path)?)?;
+                    tensors(&mut out, &Checkpoint::of_file(&path)?)?;
                 }
                 Some("vmfb") => module(&mut out, &path)?,
                 _ => {
@@ -122,8 +120,7 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<bool> {
     }
     if list {
         writeln!(out)?;
-        let listed: Vec<_> = checkpoint.tensors().map(Row::from).collect();
-        tensors(out, &listed)?;
+        tensors(out, &checkpoint)?;
     }
     Ok(whole)
 }
@@ -335,69 +332,13 @@ fn presence(present: bool) -> String {
     if present { "yes" } else { "none" }.to_owned()
 }
 
-/// One tensor in a listing.
-struct Row {
-    name: String,
-    dtype: String,
-    shape: Vec<usize>,
-    bytes: u64,
-}
-
-impl From<Listed<'_>> for Row {
-    fn from(Listed { name, dtype, shape, bytes, .. }: Listed<'_>) -> Self {
-        Self { name: name.into(), dtype: dtype.into(), shape: shape.into(), bytes }
-    }
-}
-
-fn tensors(out: &mut Vec<u8>, rows: &[Row]) -> Result<()> {
-    let width = rows.iter().map(|it| it.name.len()).max().unwrap_or(0);
-    for Row { name, dtype, shape, bytes } in rows {
+fn tensors(out: &mut Vec<u8>, checkpoint: &Checkpoint) -> Result<()> {
+    let width = checkpoint.tensors().map(|it| it.name.len()).max().unwrap_or(0);
+    for Listed { name, dtype, shape, bytes, .. } in checkpoint.tensors() {
         let shape = format!("{shape:?}");
-        writeln!(out, "{name:<width$}  {dtype:<5} {shape:<16} {:>10}", size(*bytes))?;
+        writeln!(out, "{name:<width$}  {dtype:<5} {shape:<16} {:>10}", size(bytes))?;
     }
     Ok(())
-}
-
-/// The tensors that one file says it holds; it may be a shard, or belong to no model at all.
-fn header(path: &Path) -> Result<Vec<Row>> {
-    let read = || -> Result<Vec<Row>> {
-        let mut file = File::open(path)?;
-        let size = file.metadata()?.len();
-        let mut length = [0; 8];
-        file.read_exact(&mut length).context("no safetensors file: shorter than 8 bytes")?;
-        let length = u64::from_le_bytes(length);
-        ensure!(
-            length <= MAX_HEADER.min(size - 8),
-            "no safetensors file, or truncated: a header of {length} bytes in a file of {size}"
-        );
-        let mut json = vec![0; usize::try_from(length)?];
-        file.read_exact(&mut json)?;
-        let json: Map<String, Value> =
-            serde_json::from_slice(&json).context("the safetensors header is not valid JSON")?;
-        let entries = json.into_iter().filter(|(name, _)| name != "__metadata__");
-        let rows = entries.map(|(name, value)| {
-            let entry: Entry = serde_json::from_value(value)
-                .with_context(|| format!("tensor {name}: damaged header entry"))?;
-            let [start, end] = entry.data_offsets;
-            ensure!(
-                start <= end && end <= size - 8 - length,
-                "tensor {name}: bytes {start} to {end} lie outside the file: it is truncated"
-            );
-            Ok(Row { name, dtype: entry.dtype, shape: entry.shape, bytes: end - start })
-        });
-        rows.collect()
-    };
-    read().with_context(|| path.display().to_string())
-}
-
-/// What the safetensors format allows, in bytes.
-const MAX_HEADER: u64 = 100_000_000;
-
-#[derive(serde::Deserialize)]
-struct Entry {
-    dtype: String,
-    shape: Vec<usize>,
-    data_offsets: [u64; 2],
 }
 
 fn size(bytes: u64) -> String {

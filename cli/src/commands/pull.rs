@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use crate::model_source;
-use crate::progress::Progress;
+use crate::progress::QuietArgs;
 use crate::registry::SMOLLM2;
 use iree_llm::hub::{Asked, Hub, ModelId};
 
@@ -29,9 +29,8 @@ pub struct Args {
     #[arg(value_name = "MODEL")]
     model: String,
 
-    /// Nothing on stderr but errors, and what pip says
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 }
 
 impl Args {
@@ -41,7 +40,7 @@ impl Args {
     ///
     /// It is not known, or cannot be had.
     pub fn run(self) -> Result<ExitCode> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let path = if self.model == SMOLLM2.name {
             progress.say(SMOLLM2.about);
             SMOLLM2.pull(model_source::offline(), &progress)?

@@ -15,7 +15,7 @@ use crate::bench::pass;
 use crate::engine::PlaceArgs;
 use crate::lines::read_text;
 use crate::model_source::{Model, ModelArgs};
-use crate::progress::{Progress, Work};
+use crate::progress::{Progress, QuietArgs, Work};
 use crate::quality::contexts::{self, Source};
 use crate::quality::divergence::{self, Surprise, Tally};
 use crate::quality::greedy::{self, Agreement};
@@ -72,9 +72,8 @@ pub struct Args {
     #[arg(long, action = ArgAction::SetTrue)]
     json: bool,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long, action = ArgAction::SetTrue)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 
     #[command(flatten)]
     place: PlaceArgs,
@@ -118,7 +117,7 @@ impl Args {
     /// Compares.
     pub fn run(self) -> Result<ExitCode> {
         let input = self.input()?;
-        let model = self.model.locate(&Progress::new(self.quiet))?;
+        let model = self.model.locate(&self.quiet.progress())?;
         let config = ModelConfig::from_dir(&model.folder)?;
         // Before anything runs, which takes long.
         let others = self.others.iter().map(|name| self.other(name, config.vocab_size));
@@ -162,7 +161,7 @@ impl Args {
     /// Another form of a model that knows `vocab_size` tokens.
     fn other(&self, name: &str, vocab_size: usize) -> Result<Model> {
         let other = ModelArgs { model: Some(name.into()) };
-        let other = other.locate(&Progress::new(self.quiet))?;
+        let other = other.locate(&self.quiet.progress())?;
         let own = ModelConfig::from_dir(&other.folder)?.vocab_size;
         ensure!(
             own == vocab_size,
@@ -279,7 +278,7 @@ impl Args {
         model: &Model,
         precision: Precision,
     ) -> Result<(Opened, std::sync::Arc<Progress>)> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let opened = place.open(model, precision, None, progress.observer())?;
         progress.finish();
         Ok((opened, progress))

@@ -11,7 +11,7 @@ use calibration::{Error, Quantisation};
 use crate::interrupt;
 use crate::lines::read_text;
 use crate::model_source::ModelArgs;
-use crate::progress::Progress;
+use crate::progress::QuietArgs;
 use crate::quality::contexts;
 use crate::text_files;
 
@@ -40,9 +40,8 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(2..))]
     window: u32,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -71,7 +70,7 @@ impl Args {
     /// The text or the model cannot be read, the model has mixtures of experts, or the folder has
     /// something else in it or cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let text = self.text()?;
         let model = self.model.locate(&progress)?;
         let tokenizer = model.tokenizer()?;

@@ -12,11 +12,11 @@ use serde_json::json;
 use xla_session::Batcher;
 use xla_session::batching::{BatcherOptions, Gap};
 
-use crate::engine::EngineArgs;
+use crate::engine::{EngineArgs, KvArgs};
 use crate::interrupt;
 use crate::lines::{Lines, Next};
 use crate::model_source::ModelArgs;
-use crate::progress::Progress;
+use crate::progress::QuietArgs;
 
 /// Say how well documents answer a query
 #[derive(Debug, clap::Args)]
@@ -50,16 +50,11 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 
-    /// Memory for keys and values of the documents that run at a time, in MiB: more takes longer ones
-    /// [default: 16 contexts, at most 2048]
-    #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
-    kv_memory: Option<u64>,
+    #[command(flatten)]
+    kv: KvArgs,
 
-    /// Nothing on stderr but errors
-    #[arg(short, long, env = "IREE_LLM_QUIET", action = ArgAction::SetTrue,
-          value_parser = clap::builder::FalseyValueParser::new())]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -82,13 +77,12 @@ const AT_ONCE: usize = 16;
 impl Args {
     /// Ranks.
     pub fn run(self) -> Result<ExitCode> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let documents = self.documents()?;
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
         let ranking = model.files().ranking(&tokenizer);
-        let kv_bytes = self.kv_memory.map(|mib| mib << 20);
-        let engine = self.engine.open_engine(&model, kv_bytes, None, &progress)?;
+        let engine = self.engine.open_engine(&model, &self.kv, None, &progress)?;
         let mut options = BatcherOptions::of(&engine);
         options.gap = Gap::Nothing;
         // Ctrl-C waits for those that run.

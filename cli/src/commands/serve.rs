@@ -19,18 +19,17 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use xla_session::batching::{BatcherOptions, Gap};
+use xla_session::batching::{BatcherOptions, Gap, Speculate};
 use xla_session::{Batcher, Event, KvShare};
 
 use self::place::Place;
-use crate::engine::EngineArgs;
+use crate::engine::{EngineArgs, KvArgs};
 use crate::interrupt;
 use crate::model_source::ModelArgs;
 #[cfg(feature = "otel")]
 use crate::otlp::{self, Exporter};
-use crate::progress::Progress;
+use crate::progress::{Progress, QuietArgs};
 use crate::sampling::RecommendedArgs;
-use crate::speculation::Drafts;
 
 /// Serve models by HTTP, to OpenAI's clients and others
 #[derive(Debug, clap::Args)]
@@ -113,14 +112,11 @@ pub struct Args {
     /// Guess the next tokens from the text so far and verify them in one step, where few requests run; tokens are
     /// the same. auto: as many as pay, none where that takes longer. off: none. N: so many each time
     #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off|N", default_value = "auto",
-          value_parser = Drafts::from_str)]
-    speculate: Drafts,
+          value_parser = Speculate::from_str)]
+    speculate: Speculate,
 
-    /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]; where layers keep
-    /// states of sequences (Qwen3.5), a quarter of it is for these, and half of them bound how many requests run
-    #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
-          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
-    kv_memory: Option<u64>,
+    #[command(flatten)]
+    kv: KvArgs,
 
     /// Folder in which prompts that were run are kept: a server that is started again, and others on this
     /// machine with the same model, need not run their beginnings again
@@ -156,10 +152,8 @@ pub struct Args {
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
 
-    /// Nothing on stderr but the log
-    #[arg(short, long, env = "IREE_LLM_QUIET", value_parser = FalseyValueParser::new(),
-          action = ArgAction::SetTrue)]
-    quiet: bool,
+    #[command(flatten)]
+    quiet: QuietArgs,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -200,7 +194,7 @@ While models are still opened they end it at once, with 0 or 130.";
 impl Args {
     /// Serves until a signal comes.
     pub fn run(self) -> Result<ExitCode> {
-        let progress = Progress::new(self.quiet);
+        let progress = self.quiet.progress();
         let level = match self.log {
             Log::Off => LevelFilter::OFF,
             Log::Error => LevelFilter::ERROR,
@@ -373,8 +367,7 @@ impl Args {
         let model = ModelArgs { model: name.cloned() };
         let model = model.locate_for(self.engine.load_mode(), progress)?;
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
-        let kv_bytes = self.kv_memory.map(|mib| mib << 20);
-        let engine = self.engine.open_engine(&model, kv_bytes, self.share(), progress)?;
+        let engine = self.engine.open_engine(&model, &self.kv, self.share(), progress)?;
         let name = served_name(&model.name);
         let weights = engine.model().weights() >> 20;
         let memory = engine.kv_bytes() >> 20;
@@ -385,7 +378,7 @@ impl Args {
         let mut options = BatcherOptions::of(&engine);
         options.scheduler.most_running = running;
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
-        options.speculate = self.speculate.of_many();
+        options.speculate = self.speculate;
         let batcher = Batcher::new(engine, &options)?;
         let vectors = model.files().vectors(None).and_then(|said| Vectors::of(&said, None));
         if let Err(error) = &vectors {

@@ -8,8 +8,6 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use fs4::fs_std::FileExt;
-
 use iree_src::{Fetched, FileHash, Manifest, Origin, OriginKind, prebuilt};
 
 use super::download::{self, CountingReader};
@@ -85,7 +83,7 @@ impl Cached {
         fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
         let path = folder.join(format!("{name}.lock"));
         let lock = File::create(&path).map_err(Error::io("create", &path))?;
-        lock.lock_exclusive().map_err(Error::io("lock", &path))?;
+        lock.lock().map_err(Error::io("lock", &path))?;
         let known = folder.join(format!("{name}.sha256"));
         Ok(Cached { archive: folder.join(name), known, _lock: lock })
     }

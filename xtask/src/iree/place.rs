@@ -4,7 +4,7 @@
 //! `.iree.old` (being replaced). The last two belong to whoever holds the lock, so what an
 //! interrupted run left there can be removed or put back without asking.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -33,10 +33,16 @@ impl Place {
         fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
         let path = sibling("lock");
         let lock = File::create(&path).map_err(Error::io("create", &path))?;
-        if !fs4::fs_std::FileExt::try_lock_exclusive(&lock).map_err(Error::io("lock", &path))? {
-            progress.line(&format!("  waiting for another process that fills {}", out.display()));
-            fs4::fs_std::FileExt::lock_exclusive(&lock).map_err(Error::io("lock", &path))?;
-        }
+        let locked = match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                progress
+                    .line(&format!("  waiting for another process that fills {}", out.display()));
+                lock.lock()
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => Ok(()),
+        };
+        locked.map_err(Error::io("lock", &path))?;
         let place = Place { new: sibling("new"), old: sibling("old"), out, _lock: lock };
         place.recover()?;
         Ok(place)

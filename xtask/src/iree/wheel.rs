@@ -3,8 +3,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use fs4::fs_std::FileExt;
-
 use iree_src::wheel::Wheel;
 use iree_src::{FileHash, sha256};
 
@@ -29,7 +27,7 @@ pub fn obtain(wheel: &Wheel, request: &Request) -> Result<PathBuf> {
     // Two runs that need the same wheel download it once.
     let lock = folder.join(".lock");
     let lock_file = File::create(&lock).map_err(Error::io("create", &lock))?;
-    lock_file.lock_exclusive().map_err(Error::io("lock", &lock))?;
+    lock_file.lock().map_err(Error::io("lock", &lock))?;
     if is_there()? {
         return Ok(path);
     }

@@ -106,26 +106,11 @@ impl Builder {
         self.index_op(format_args!("arith.ceildivui {index}, {by} : index"))
     }
 
-    /// How many of so many things that begin at `first` are among the first `of`.
-    pub fn index_within(&mut self, of: &Index, first: usize, many: usize) -> Index {
-        let [first, many, none] = [first, many, 0].map(|it| self.materialise(&it.into()));
-        let behind = self.index_op(format_args!("arith.subi {}, {first} : index", of.0));
-        let some = self.index_op(format_args!("arith.maxsi {}, {none} : index", behind.0));
-        self.index_op(format_args!("arith.minsi {}, {many} : index", some.0))
-    }
-
     /// The smaller one of an index and a number.
     pub fn index_min(&mut self, index: &Index, most: usize) -> Index {
         let most = self.materialise(&most.into());
         let index = self.materialise(index);
         self.index_op(format_args!("arith.minsi {index}, {most} : index"))
-    }
-
-    /// 1 if `index` is 0, else 0; of indices that are not negative.
-    pub fn index_is_zero(&mut self, index: &Index) -> Index {
-        let one = self.materialise(&1.into());
-        let some = self.index_op(format_args!("arith.minsi {}, {one} : index", index.0));
-        self.index_op(format_args!("arith.subi {one}, {} : index", some.0))
     }
 
     pub(super) fn index_op(&mut self, operation: impl Display) -> Index {
