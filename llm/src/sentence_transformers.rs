@@ -215,7 +215,9 @@ impl Said {
             if said.pooling.is_none() {
                 said.pooling = pooling_of_gguf(metadata, folder)?;
             }
-            said.layers = layers_of_gguf(metadata, folder)?;
+            if said.layers.is_empty() {
+                said.layers = layers_of_gguf(metadata, folder)?;
+            }
         }
         // As sentence-transformers does where nothing is said; a decoder's last token has seen all others.
         if said.pooling.is_none() && encodes() {

@@ -64,8 +64,8 @@ pub struct Vocabulary {
     pub add_bos: Option<bool>,
     /// `tokenizer.ggml.add_eos_token`; where it is absent the algorithm decides.
     pub add_eos: Option<bool>,
-    /// `tokenizer.ggml.add_sep_token`: whether a separator of its own is between two texts; where it is absent the
-    /// algorithm decides.
+    /// `tokenizer.ggml.add_sep_token`: whether a separator of its own is between two texts of an encoder, behind what ends the
+    /// first; BERT and ModernBERT have none, whatever is said, and others have where nothing is.
     pub add_sep: Option<bool>,
     /// `tokenizer.ggml.add_space_prefix`; where it is absent the algorithm decides.
     pub add_space_prefix: Option<bool>,
@@ -159,8 +159,12 @@ impl Vocabulary {
                     Kind::Scores => sentencepiece::scored(self, &texts, vocab)?,
                     _ => sentencepiece::unigram(self, &texts)?,
                 };
-                let normalizer = sentencepiece::normalizer(self, prefix);
-                (model, normalizer, Value::Null, sentencepiece::decoder(prefix))
+                let decoder = sentencepiece::decoder(prefix);
+                // XLM-RoBERTa's own cuts at any white space first, whatever the file says.
+                match kind == Kind::Unigram && self.is_encoder() {
+                    true => (model, sentencepiece::charsmap(self), sentencepiece::words(), decoder),
+                    false => (model, sentencepiece::normalizer(self, prefix), Value::Null, decoder),
+                }
             }
             Kind::WordPiece => (
                 word_piece::model(self, &texts, vocab)?,
@@ -310,6 +314,11 @@ impl Vocabulary {
         added
     }
 
+    /// Whether the model reads two texts at once.
+    fn is_encoder(&self) -> bool {
+        ENCODERS.contains(&&*self.architecture)
+    }
+
     /// What a text may begin with.
     pub(crate) fn beginning(&self) -> Option<u32> {
         self.id(Special::Bos)
@@ -317,7 +326,7 @@ impl Vocabulary {
 
     /// What is put around an encoded text.
     fn post_processor(&self, kind: Kind, texts: &[Cow<'_, str>]) -> Result<Value, String> {
-        let encoder = ENCODERS.contains(&&*self.architecture);
+        let encoder = self.is_encoder();
         let (bos, eos) = match kind {
             Kind::ByteLevel(pre) => (pre.bos || encoder, encoder),
             Kind::Merges | Kind::Scores => (true, false),

@@ -480,3 +480,23 @@ proptest! {
         }
     }
 }
+
+/// Some converters took tokenizers of SentencePiece for BERT's: that is refused, as words would be unknown.
+#[test]
+fn what_begins_texts_tells_another_tokenizer() {
+    let vocabulary = |first: &str| Vocabulary {
+        architecture: "bert".into(),
+        model: "bert".into(),
+        tokens: [first, "[SEP]", "[UNK]", "\u{2581}so"].map(str::to_owned).into(),
+        cls: Some(0),
+        separator: Some(1),
+        unknown: Some(2),
+        ..Vocabulary::default()
+    };
+    let build = |first| Tokenizer::from_vocabulary(&vocabulary(first), Path::new(FILE));
+    assert_eq!(build("[CLS]").unwrap().encode("so", true).unwrap(), [0, 3, 1]);
+    for first in ["<s>", "\u{2581}<s>"] {
+        let error = build(first).unwrap_err().to_string();
+        assert!(error.contains("converted as BERT's"), "{error}");
+    }
+}

@@ -1,5 +1,5 @@
-//! NomicBERT (`modeling_nomic_bert.py`): BERT that rotates queries and keys, with a gate and without biases. Folders of the
-//! model's own code and those that transformers writes differ in names and keys.
+//! NomicBERT (`modeling_nomic_bert.py`): BERT that rotates queries and keys, with a gate and without biases. Transformers calls
+//! tensors as the model's own code does, which calls keys otherwise.
 
 use super::encoder::{Names, PostNorm};
 use super::{Defaults, Family, bert};
@@ -18,36 +18,21 @@ pub(super) static FAMILY: Family = Family {
         ..bert::BERT.defaults
     },
     architecture: |keys, sizes| {
-        let own_code = keys.value("n_embd").is_some();
-        if own_code {
-            check(keys)?;
-        }
+        check(keys)?;
         let of = PostNorm {
             first: None,
             texts: bert::texts(keys)?,
             epsilon: keys.positive("layer_norm_eps")?.unwrap_or(bert::BERT.defaults.rms_norm_eps),
             activation: Activation::read(keys, "hidden_act", Activation::Silu)?,
             bias: false,
-            layers: if own_code { "encoder.layers" } else { "layers" },
-            names: if own_code { OWN_CODE } else { TRANSFORMERS },
+            layers: "encoder.layers",
+            names: NAMES,
         };
         of.encoder(keys, sizes)
     },
 };
 
-const TRANSFORMERS: Names = Names {
-    embedding_norm: "embeddings.LayerNorm",
-    qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
-    output: "self_attn.o_proj",
-    attention_norm: "post_attention_layernorm",
-    gate: Some("mlp.gate_proj"),
-    up: "mlp.up_proj",
-    down: "mlp.down_proj",
-    mlp_norm: "post_mlp_layernorm",
-};
-
-/// Of `modeling_hf_nomic_bert.py`, which lies beside the models.
-const OWN_CODE: Names = Names {
+const NAMES: Names = Names {
     embedding_norm: "emb_ln",
     qkv: &["attn.Wqkv"],
     output: "attn.out_proj",
@@ -67,6 +52,7 @@ fn check(keys: &Keys) -> Result<()> {
         "mlp_fc2_bias",
         "use_rms_norm",
         "rotary_emb_interleaved",
+        "causal",
     ] {
         if keys.boolean(key)? == Some(true) {
             return Err(keys.refuse(key, "supported is false"));
@@ -74,6 +60,9 @@ fn check(keys: &Keys) -> Result<()> {
     }
     if keys.string("activation_function")?.is_some_and(|it| it != "swiglu") {
         return Err(keys.refuse("activation_function", "supported is \"swiglu\""));
+    }
+    if keys.value("rotary_emb_scale_base").is_some() {
+        return Err(keys.refuse("rotary_emb_scale_base", "supported is null"));
     }
     if keys.value("rotary_emb_fraction").is_some_and(|it| it.as_f64() != Some(1.0)) {
         return Err(keys.refuse("rotary_emb_fraction", "supported is 1.0"));

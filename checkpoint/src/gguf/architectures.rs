@@ -311,7 +311,7 @@ const ALL: [Architecture; 38] = [
         outside: &encoder::NOMIC_OUTSIDE,
         layers: "encoder.layers",
         parts: &encoder::NOMIC,
-        keys: encoder::nomic,
+        keys: encoder::bert,
         ..PLAIN
     },
     Architecture {

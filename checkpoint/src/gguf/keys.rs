@@ -105,6 +105,13 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     }
     keys.leave_out_guessing().map_err(wrong)?;
     keys.scaling().map_err(wrong)?;
+    // Not every layer has each part.
+    let has = |part: &str| {
+        let mut all = set.files.iter().flat_map(|file| &file.tensors);
+        Json::from(all.any(|(name, _)| name.starts_with("model.layers.") && name.ends_with(part)))
+    };
+    keys.put_named("attention_bias", "blk.0.attn_q.bias", has(".self_attn.q_proj.bias"));
+    keys.put_named("mlp_bias", "blk.0.ffn_up.bias", has(".mlp.up_proj.bias"));
     keys.copy("is_causal", "attention.causal");
     (own.keys)(&mut keys).map_err(wrong)?;
     if let Some(experts) = metadata.unsigned(&format!("{architecture}.expert_count"))
@@ -135,18 +142,11 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         None => metadata.texts(tokens).map(|texts| texts.len()),
     };
     keys.put_named("vocab_size", tokens, Json::from(vocabulary));
-    // Not every layer has each part.
-    let has = |part: &str| {
-        let mut all = set.files.iter().flat_map(|file| &file.tensors);
-        Json::from(all.any(|(name, _)| name.starts_with("model.layers.") && name.ends_with(part)))
-    };
     if tensor("lm_head.weight").is_none() && tensor("cls.output.weight").is_some() {
         return Err(wrong(
             "it has `cls.output.weight` in place of `output.weight`: it ranks texts and writes none".into(),
         ));
     }
-    keys.put_named("attention_bias", "blk.0.attn_q.bias", has(".self_attn.q_proj.bias"));
-    keys.put_named("mlp_bias", "blk.0.ffn_up.bias", has(".mlp.up_proj.bias"));
     keys.put_named(
         "tie_word_embeddings",
         "output.weight",

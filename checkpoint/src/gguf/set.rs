@@ -104,8 +104,8 @@ impl Set {
                         }
                     }
                     Some(known) => {
-                        // What is one row is stored as a vector by some converters.
-                        if known.ends_with("shared_expert_gate.weight") && entry.shape.len() == 1 {
+                        // What is one row is stored as a vector by some converters, and by `llama-quantize`.
+                        if ONE_ROW.iter().any(|it| known.ends_with(it)) && entry.shape.len() == 1 {
                             entry.shape.insert(0, 1);
                         }
                         let apart = key_heads(first).and_then(|it| it.apart(&known, &entry));
@@ -134,6 +134,14 @@ impl Set {
         }
     }
 }
+
+/// Matrices that may have one row.
+const ONE_ROW: [&str; 4] = [
+    "shared_expert_gate.weight",
+    "embeddings.token_type_embeddings.weight",
+    "classifier.out_proj.weight",
+    "classifier.weight",
+];
 
 const ARCHITECTURE: &str = "general.architecture";
 

@@ -496,3 +496,32 @@ fn what_makes_keys_and_values_is_put_together() {
     let (checkpoint, _folder) = open(&file);
     says(&checkpoint.tensor(name, &[6, 3]).unwrap_err(), &["`blk.0.attn_kv_b.weight` is missing"]);
 }
+
+/// `llama-quantize`, and converters before 2025, store what is one row so.
+#[test]
+fn one_row_may_be_a_vector() {
+    let mut file = Gguf::new(3);
+    file.key("general.architecture", text("bert"));
+    for (key, value) in [
+        ("block_count", 1),
+        ("embedding_length", 8),
+        ("feed_forward_length", 12),
+        ("attention.head_count", 2),
+        ("context_length", 32),
+    ] {
+        file.key(&format!("bert.{key}"), u32_value(value));
+    }
+    file.key("bert.attention.layer_norm_epsilon", f32_value(1e-5));
+    file.f32("token_types.weight", &[8], &[0.5; 8]);
+    file.f32("cls.output.weight", &[8], &[0.25; 8]);
+    let folder = folder(&file.bytes());
+    let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+    for (name, value) in
+        [("embeddings.token_type_embeddings.weight", 0.5), ("classifier.out_proj.weight", 0.25)]
+    {
+        assert_eq!(checkpoint.tensor(name, &[1, 8]).unwrap().to_f32(), [value; 8]);
+    }
+    let config = ModelConfig::from_dir(folder.path()).unwrap();
+    assert_eq!(config.architecture.texts.unwrap().shape[..], [1, 8]);
+    assert_eq!(config.architecture.layers.len(), 1);
+}

@@ -137,12 +137,13 @@ impl Args {
             shown.add(bytes);
             if interrupt::stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
+        // What has no place in a folder is said before the weights are written.
+        text_files::write(model, within.path(), progress)?;
         let end = conversion.write(within.path(), &mut wrote)?;
         drop(shown);
         if end.is_break() {
             return Ok(end);
         }
-        text_files::write(model, within.path(), progress)?;
         move_up(within.path(), folder).with_context(|| folder.display().to_string())?;
         Ok(end)
     }

@@ -63,8 +63,16 @@ impl Config {
         if checkpoint.dtype(outer).is_none() {
             return Ok(None);
         }
+        let has = |name: &str| checkpoint.dtype(name).is_some();
+        if family == "bert" && !has("classifier.dense.weight") {
+            bail!(
+                "{}: it ranks by two layers, of which llama.cpp's converter leaves out the first (BERT's pooler): take the folder \
+                 with safetensors",
+                model.display()
+            );
+        }
         let texts = "embeddings.token_type_embeddings.weight";
-        if family == "bert" && checkpoint.dtype(texts).is_none() {
+        if family == "bert" && !has(texts) {
             bail!(
                 "{}: what ranks may be DistilBERT's, of which GGUF files do not tell: take the folder with safetensors",
                 model.display()
@@ -92,6 +100,8 @@ impl Config {
                 Some(Key::Float(epsilon)) => Some(*epsilon),
                 _ => None,
             },
+            norm_bias: Some(has("head.norm.bias")),
+            classifier_bias: Some(has("head.dense.bias")),
             classifier_pooling: Some(pooling.into()),
             num_labels: Some(labels),
             ..Self::default()

@@ -32,11 +32,8 @@ pub(super) const SPACE: char = '▁';
 const LONGEST: usize = 1024;
 
 pub(super) fn normalizer(vocabulary: &Vocabulary, prefix: bool) -> Value {
-    let mut steps = Vec::new();
-    if !vocabulary.precompiled_charsmap.is_empty() {
-        let charsmap = STANDARD.encode(&vocabulary.precompiled_charsmap);
-        steps.push(json!({"type": "Precompiled", "precompiled_charsmap": charsmap}));
-    }
+    let mut steps: Vec<_> =
+        Some(charsmap(vocabulary)).filter(|it| !it.is_null()).into_iter().collect();
     if vocabulary.remove_extra_whitespaces {
         steps.push(replace(json!({"Regex": "^ +| +$"}), ""));
         steps.push(replace(json!({"Regex": " {2,}"}), " "));
@@ -46,6 +43,23 @@ pub(super) fn normalizer(vocabulary: &Vocabulary, prefix: bool) -> Value {
     }
     steps.push(replace(json!({"String": " "}), &SPACE.to_string()));
     json!({"type": "Sequence", "normalizers": steps})
+}
+
+/// SentencePiece's table of characters, if the file has it.
+pub(super) fn charsmap(vocabulary: &Vocabulary) -> Value {
+    if vocabulary.precompiled_charsmap.is_empty() {
+        return Value::Null;
+    }
+    let charsmap = STANDARD.encode(&vocabulary.precompiled_charsmap);
+    json!({"type": "Precompiled", "precompiled_charsmap": charsmap})
+}
+
+/// Cuts at white space of any kind, and puts a ▁ before each word.
+pub(super) fn words() -> Value {
+    json!({"type": "Sequence", "pretokenizers": [
+        {"type": "WhitespaceSplit"},
+        {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": true},
+    ]})
 }
 
 fn replace(pattern: Value, content: &str) -> Value {

@@ -38,6 +38,13 @@ pub(super) fn model(
     texts: &[Cow<'_, str>],
     vocab: Vocab,
 ) -> Result<ModelWrapper, String> {
+    let first = vocabulary.id(Special::Cls).and_then(|id| texts.get(id as usize));
+    if let Some(first) = first.filter(|it| !it.starts_with('[')) {
+        return Err(format!(
+            "tokenizer.ggml.model is bert, and texts begin with {first:?}: another tokenizer was converted as BERT's; take \
+             the model's own folder"
+        ));
+    }
     let unknown = vocabulary.id(Special::Unknown);
     let unknown = unknown.ok_or("the key tokenizer.ggml.unknown_token_id is missing")?;
     let model = WordPiece::builder()

@@ -1,27 +1,37 @@
 """Vectors of texts by `iree-llm embed` and by transformers, in turn, of random models of BERT's shapes: tokens a second.
+With `--llama-cpp` and `--llama-server` instead by `iree-llm serve` and by `llama-server`, of the same GGUF files.
 
     pip install -r requirements.txt
     cargo build --release -p cli
     python encoder_speed.py FOLDER --program ../../../target/release/iree-llm
+    python encoder_speed.py FOLDER --program … --llama-cpp SOURCES --llama-server PROGRAM
 
 transformers runs in float32, in batches of 32 texts of one length, as sentence-transformers does it; each figure is of
-tokenizing, the model, mean pooling and normalizing, without loading.
+tokenizing, the model, mean pooling and normalizing, without loading. Servers are sent 32 texts of one length at a time.
 """
 
 import argparse
+import contextlib
+import json
 import random
 import re
 import statistics
+import socket
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, BertConfig
+
+from checkpoints import write_json
+from make_gguf_encoders import run_converter
 
 #: Hidden sizes, of 12 layers and 12 heads: bge-small's and all-MiniLM-L12's, bge-base's.
 MODELS = {"small": 384, "base": 768}
@@ -38,11 +48,16 @@ def make(folder):
             continue
         shape = {"hidden_size": hidden, "num_hidden_layers": 12, "num_attention_heads": 12}
         AutoModel.from_config(BertConfig(intermediate_size=4 * hidden, **shape)).save_pretrained(folder / name)
-        tokenizer = Tokenizer(WordLevel({f"w{it}": it for it in range(30522)}, unk_token="w5"))
-        tokenizer.pre_tokenizer = WhitespaceSplit()
-        around = [("w101", 101), ("w102", 102)]
-        tokenizer.post_processor = TemplateProcessing(single="w101 $A w102", special_tokens=around)
+        marks = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
+        words = {marks.get(it, f"w{it}"): it for it in range(30522)}
+        tokenizer = Tokenizer(WordPiece(words, unk_token="[UNK]"))
+        tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
+        around = [("[CLS]", 101), ("[SEP]", 102)]
+        tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=around)
+        tokenizer.add_special_tokens(list(marks.values()))
         tokenizer.save(str(folder / name / "tokenizer.json"))
+        names = {f"{it[1:-1].lower()}_token": it for it in marks.values()}
+        write_json(folder / name / "tokenizer_config.json", names | {"tokenizer_class": "BertTokenizer"})
     for length, count in TEXTS.items():
         words = lambda: " ".join(f"w{random.randint(1000, 20000)}" for _ in range(length - 2))
         (folder / f"{length}.txt").write_text("".join(words() + "\n" for _ in range(count)))
@@ -69,6 +84,76 @@ def ours(program, folder, name, length, precision, threads):
     return float(re.search(r"\(([0-9.]+) tok/s\)", said.stderr)[1])
 
 
+def gguf(llama_cpp, folder, name, dtype):
+    """The model as llama.cpp's converter writes it."""
+    file = folder / f"{name}-{dtype}.gguf"
+    if not file.exists():
+        run_converter(llama_cpp, "bert-bge", folder / name, "--outtype", dtype, "--outfile", file)
+    return file
+
+
+@contextlib.contextmanager
+def served(command):
+    """A server on a port of its own, once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(it) for it in [*command, "--port", port]]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health"):
+                break
+            if server.poll() is not None:
+                raise RuntimeError(f"it ended: {command}")
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def asked(url, texts):
+    """Tokens a second of a server, and the first vector; each text's tokens are its words and two more."""
+    with urllib.request.urlopen(f"{url}/models") as answer:
+        model = json.load(answer)["data"][0]["id"]
+    start = time.time()
+    for at in range(0, len(texts), 32):
+        body = json.dumps({"model": model, "input": texts[at : at + 32]}).encode()
+        request = urllib.request.Request(f"{url}/embeddings", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            vector = json.load(answer)["data"][0]["embedding"]
+    tokens = sum(len(it.split()) + 2 for it in texts)
+    return tokens / (time.time() - start), torch.tensor(vector)
+
+
+def servers(arguments):
+    """Measures both servers, and prints a table."""
+    threads = ["--threads", arguments.threads]
+    print("| model, type, tokens of a text | iree-llm | llama-server | |")
+    for name, dtype in [(name, dtype) for name in MODELS for dtype in ["f16", "q8_0"]]:
+        file = gguf(arguments.llama_cpp, arguments.folder, name, dtype)
+        ours = [arguments.program, "serve", "-m", file, "--cache-dir", arguments.folder / "compiled", *threads]
+        # A batch of 512 tokens is faster than larger ones.
+        theirs = [arguments.llama_server, "-m", file, "--embedding", "--pooling", "mean", "-fa", "on", *threads]
+        theirs += ["-tb", arguments.threads, "-b", 512, "-ub", 512, "-c", 8192, "-np", 16]
+        samples = {}
+        for _ in range(arguments.rounds):
+            for which, command in [("ours", ours), ("theirs", theirs)]:
+                with served(command) as url:
+                    asked(url, ["w2000 w2001"])
+                    for length in TEXTS:
+                        texts = (arguments.folder / f"{length}.txt").read_text().splitlines()
+                        samples.setdefault((which, length), []).append(asked(url, texts))
+        for length in TEXTS:
+            rates = [statistics.median(it for it, _ in samples[which, length]) for which in ["ours", "theirs"]]
+            vectors = [samples[which, length][0][1] for which in ["ours", "theirs"]]
+            if torch.nn.functional.cosine_similarity(*vectors, dim=0) < 0.999:
+                raise RuntimeError(f"{file}: the vectors differ")
+            cell = f"{rates[0]:.0f} | {rates[1]:.0f} | {rates[0] / rates[1]:.2f}x |"
+            print(f"| {name}, {dtype}, {length} | {cell}", flush=True)
+
+
 def main():
     """Measures, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -77,10 +162,14 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", nargs="*", default=["f32", "int8"])
+    parser.add_argument("--llama-cpp", type=Path, help="the folder with convert_hf_to_gguf.py")
+    parser.add_argument("--llama-server", type=Path, help="the program to measure instead of transformers")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     make(arguments.folder)
+    if arguments.llama_server:
+        return servers(arguments)
     print("| model, tokens of a text | transformers, f32 |", *(f"{it} |" for it in arguments.precision))
     for name in MODELS:
         model = AutoModel.from_pretrained(arguments.folder / name, dtype=torch.float32).eval()

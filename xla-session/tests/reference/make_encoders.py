@@ -98,7 +98,7 @@ NOMIC = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
 }
 
-#: Keys and names of the model's own code.
+#: Keys of the model's own code, and names.
 NOMIC_KEYS = {
     "hidden_size": "n_embd",
     "intermediate_size": "n_inner",
@@ -319,6 +319,8 @@ def make(name, folder):
             key = key.replace("LayerNorm.weight", "LayerNorm.gamma")
             key = key.replace("LayerNorm.bias", "LayerNorm.beta")
         tensors[module + key] = torch.as_tensor(values).to(DTYPES[dtype])
+    if config["model_type"] == "nomic_bert":
+        tensors = nomic_names(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     whole = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     model = whole if kind is AutoModel else getattr(whole, whole.base_model_prefix)
@@ -330,7 +332,7 @@ def make(name, folder):
         cases.append(case(model, tokens, 120))
     reference = {"cases": cases}
     if name == "nomic-bert-own-code-f16":
-        as_own_code(folder, config | {"dtype": dtype}, tensors)
+        write_json(folder / "config.json", nomic_keys(config | {"dtype": dtype}))
     if "bert" in config["model_type"] or config["model_type"] == "mpnet":
         tokenizer = write_tokenizer(folder, config)
         texts = [words(rng, count) for count in (3, 40)]
@@ -343,25 +345,28 @@ def make(name, folder):
     write_json(folder / "reference.json", reference)
 
 
-def as_own_code(folder, config, tensors):
-    """Writes a NomicBERT as the code has it that came with the first ones."""
-    config = {NOMIC_KEYS.get(key, key): it for key, it in config.items() if key not in {"hidden_act", "rope_parameters"}}
+def nomic_keys(config):
+    """A NomicBERT's configuration as the code has it that came with the first ones."""
+    left_out = {"hidden_act", "rope_parameters"}
+    config = {NOMIC_KEYS.get(key, key): it for key, it in config.items() if key not in left_out}
     more = {"n_positions": 8192, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False}
     more |= {"activation_function": "swiglu", "causal": False, "prenorm": False, "qkv_proj_bias": False}
-    write_json(folder / "config.json", config | more)
+    return config | more | {"rotary_emb_scale_base": None}
+
+
+def nomic_names(tensors):
+    """Its tensors as that code calls them, and transformers when it saves them."""
     renamed = {}
     for key, tensor in tensors.items():
+        if key.endswith("self_attn.q_proj.weight"):
+            parts = [tensors[key.replace("q_proj", f"{it}_proj")] for it in "qkv"]
+            key, tensor = key.replace("self_attn.q_proj", "attn.Wqkv"), torch.cat(parts)
+        elif key.endswith(("self_attn.k_proj.weight", "self_attn.v_proj.weight")):
+            continue
         for native, own in NOMIC_NAMES.items():
             key = key.replace(native, own)
-        if key.startswith("layers."):
-            key = f"encoder.{key}"
-        if key.endswith("self_attn.q_proj.weight"):
-            parts = [tensors[key.removeprefix("encoder.").replace("q_proj", f"{it}_proj")] for it in "qkv"]
-            key, tensor = key.replace("self_attn.q_proj", "attn.Wqkv"), torch.cat(parts)
-        elif "self_attn." in key:
-            continue
-        renamed[key] = tensor
-    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+        renamed[f"encoder.{key}" if key.startswith("layers.") else key] = tensor
+    return renamed
 
 
 def words(rng, count):

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from checkpoints import deterministic, write_json
-from make_encoders import as_own_code, random_tensor
+from make_encoders import nomic_keys, nomic_names, random_tensor
 
 FOLDER = Path(__file__).resolve().parents[3] / "llm" / "tests" / "encoders"
 
@@ -33,12 +33,13 @@ TEXTS = [
     "A query asks, and 42 documents answer: some well, others not at all!",
     "Encoders read both ways; what comes later changes what was said before.",
     "Über den Bergen ist die Luft dünn, naïve cafés are élite.",
+    " Two  spaces,\n\nand a line:\tencoders read them so. ",
 ]
 #: A query, and documents.
 PAIRS = [
     ("What do encoders read?", "Encoders read both ways."),
     ("How is the air?", "Über den Bergen ist die Luft dünn; so it is said, at least, in 42 documents."),
-    ("texts", "no"),
+    ("texts", " Encoders  read\n\nboth ways.\t"),
 ]
 
 SIZES = {
@@ -206,26 +207,23 @@ def sentencepiece(kind, folder):
     )
     (folder / "trained.model").rename(model)
     (folder / "trained.vocab").unlink()
-    pieces = spm.SentencePieceProcessor(model_file=str(model))
     if of_gemma:
         write_json(
             folder / "tokenizer_config.json",
             {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
             | {"add_bos_token": True, "add_eos_token": True, "tokenizer_class": "GemmaTokenizer"},
         )
-        return lambda text: [pieces.bos_id(), *pieces.encode(text), pieces.eos_id()]
+        return AutoTokenizer.from_pretrained(folder)
     names = {"bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>"}
     names |= {"pad_token": "<pad>", "mask_token": "<mask>", "unk_token": "<unk>"}
     write_json(folder / "tokenizer_config.json", names | {"tokenizer_class": "XLMRobertaTokenizer"})
-    # `<s> <pad> </s> <unk>` in the place of three.
-    ids = lambda text: [3 if it == 0 else it + 1 for it in pieces.encode(text)]
-    return lambda *texts: [0, *ids(texts[0]), 2, *(it for text in texts[1:] for it in [2, *ids(text), 2])]
+    return AutoTokenizer.from_pretrained(folder)
 
 
 def encoded(tokenizer, *texts):
     """The ids of one text or two, and which text each is of."""
     if callable(tokenizer):
-        ids = tokenizer(*texts)
+        ids = tokenizer(*texts).input_ids
         return ids, [0] * len(ids)
     of = tokenizer.encode(*texts)
     return of.ids, of.type_ids
@@ -255,6 +253,8 @@ def make(name, llama_cpp, to):
             if "position_ids" in key or "token_type_ids" in key or (not ranks and "pooler" in key):
                 continue
             tensors[key] = torch.as_tensor(random_tensor(rng, key, tuple(tensor.shape), norm))
+        if name == "nomic-bert":
+            tensors = nomic_names(tensors)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         model = load.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         reference = {"pooling": pooling}
@@ -264,23 +264,25 @@ def make(name, llama_cpp, to):
             dense = write_dense(rng, folder) if name.startswith("gemma") else None
             reference["texts"] = [embedded(model, tokenizer, it, pooling, dense) for it in TEXTS]
         if name == "nomic-bert":
-            as_own_code(folder, config | {"qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False}, tensors)
-            said = json.loads((folder / "config.json").read_text())
             # The converter reads it by transformers' own class, which does not know these keys.
-            write_json(folder / "config.json", config | said | {"rotary_emb_scale_base": None})
+            own = {"qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False}
+            write_json(folder / "config.json", config | nomic_keys(config) | own)
         more = ["--sentence-transformers-dense-modules"] if name.startswith("gemma") else []
         file = to / f"{name}.gguf"
-        # The converter knows the tokenizers of models by what they make of a text.
         pre = {"wordpiece": "bert-bge", "bytes": "gpt-2"}.get(tokenizer_kind)
-        program = (
-            f"import sys; sys.path.insert(0, {str(llama_cpp)!r})\n"
-            "import conversion.base\n"
-            f"conversion.base.TextModel.get_vocab_base_pre = lambda *_: {pre!r}\n"
-            "import convert_hf_to_gguf; convert_hf_to_gguf.main()"
-        )
-        options = ["--outtype", "f32", "--outfile", file, *more]
-        subprocess.run([sys.executable, "-c", program, folder, *options], check=True)
+        run_converter(llama_cpp, pre, folder, "--outtype", "f32", "--outfile", file, *more)
     write_json(to / f"{name}.json", reference)
+
+
+def run_converter(llama_cpp, pre, *arguments):
+    """Runs llama.cpp's converter, which knows the tokenizers of models by what they make of a text, and is told here."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(llama_cpp)!r})\n"
+        "import conversion.base\n"
+        f"conversion.base.TextModel.get_vocab_base_pre = lambda *_: {pre!r}\n"
+        "import convert_hf_to_gguf; convert_hf_to_gguf.main()"
+    )
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True)
 
 
 def write_pooling(folder, pooling):

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::super::keys::Keys;
 
-/// RoBERTa's, XLM-RoBERTa's, CamemBERT's and DistilBERT's files are BERT's too: positions begin at the first row, and what
-/// ranks is called as RoBERTa calls it.
+/// RoBERTa's, XLM-RoBERTa's and DistilBERT's files are BERT's too: positions begin at the first row, and what ranks is
+/// called as RoBERTa calls it.
 pub(super) const BERT_OUTSIDE: [(&str, &str); 6] = [
     ("token_embd", "embeddings.word_embeddings"),
     ("position_embd", "embeddings.position_embeddings"),
@@ -28,7 +28,8 @@ pub(super) const BERT: [(&str, &str); 8] = [
 
 pub(super) fn bert(keys: &mut Keys) -> Result<(), String> {
     let texts = keys.rows("embeddings.token_type_embeddings.weight").unwrap_or(0);
-    keys.put("type_vocab_size", "token_types.weight", Some(json!(texts)));
+    keys.names.insert("type_vocab_size".into(), "token_types.weight".into());
+    keys.config.insert("type_vocab_size".into(), json!(texts));
     Ok(())
 }
 
@@ -48,11 +49,6 @@ pub(super) const NOMIC: [(&str, &str); 7] = [
     ("ffn_down", "mlp.fc2"),
     ("layer_output_norm", "norm2"),
 ];
-
-pub(super) fn nomic(keys: &mut Keys) -> Result<(), String> {
-    keys.required("n_embd", "embedding_length")?;
-    bert(keys)
-}
 
 pub(super) const MODERN_OUTSIDE: [(&str, &str); 6] = [
     ("token_embd", "embeddings.tok_embeddings"),
@@ -77,6 +73,13 @@ pub(super) fn modern(keys: &mut Keys) -> Result<(), String> {
     keys.copy("local_rope_theta", "rope.freq_base_swa");
     keys.required("local_attention", "attention.sliding_window")?;
     keys.copy("hidden_activation", "hidden_activation");
+    for (flag, bias) in [
+        ("norm_bias", "final_norm.bias"),
+        ("attention_bias", "layers.0.attn.Wo.bias"),
+        ("mlp_bias", "layers.0.mlp.Wo.bias"),
+    ] {
+        keys.config.insert(flag.into(), json!(keys.has(bias)));
+    }
     super::window_pattern(keys);
     if let Some(every) = keys.config.remove("sliding_window_pattern") {
         keys.put("global_attn_every_n_layers", "attention.sliding_window_pattern", Some(every));
