@@ -46,7 +46,7 @@ pub struct Architecture {
     pub norm: Norm,
     /// The model's own projection to logits, `[vocab_size, hidden_size]`; where
     /// [`tie_word_embeddings`](crate::config::ModelConfig::tie_word_embeddings) holds the embedding is
-    /// in its place, and a checkpoint need not have it. An encoder has none.
+    /// in its place, and a checkpoint need not have it. An encoder has none, nor has what ranks by a layer of its own.
     pub output: Option<Parameter>,
     /// What becomes of that projection.
     pub logits: Logits,
@@ -403,6 +403,11 @@ impl Architecture {
     /// longer one, and nothing follows: there are vectors of texts, and no logits.
     pub fn is_encoder(&self) -> bool {
         self.layers.iter().filter_map(Layer::attention).any(|attention| attention.both_ways)
+    }
+
+    /// Whether there are logits, and so tokens; else hidden states alone.
+    pub fn makes_tokens(&self) -> bool {
+        self.output.is_some()
     }
 
     /// Makes an [encoder](Self::is_encoder) of a decoder.

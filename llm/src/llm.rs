@@ -108,7 +108,7 @@ impl Llm {
         let vectors = vectors.and_then(|it| it.check(config.hidden_size).map(|()| it));
         let vectors = vectors.map_err(|error| error.to_string());
         let is_for_chats = !ranking.as_ref().is_ok_and(Ranking::has_template);
-        let makes_tokens = !config.architecture.is_encoder();
+        let makes_tokens = config.architecture.makes_tokens();
         let template = template.filter(|_| is_for_chats && makes_tokens);
         let ranking = ranking.map_err(|error| error.to_string());
         let worker = Worker::start(batcher, name);

@@ -185,6 +185,10 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         architecture = architecture.into_encoder();
     }
 
+    if config.boolean(gguf::RANKS)? == Some(true) {
+        architecture.output = None;
+    }
+
     // A family may take a size from elsewhere than the key that all have, which says another then.
     if let Some(attention) =
         architecture.layers.iter().filter_map(Layer::attention).find(|it| !it.fits())

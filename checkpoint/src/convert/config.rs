@@ -50,7 +50,7 @@ impl Described {
         // A decoder that sees both ways has no output projection, as its class says.
         let class = match class.strip_suffix("ForCausalLM") {
             Some("Gemma3") if source.architecture.is_encoder() => "Gemma3TextModel".to_owned(),
-            Some(stem) if source.architecture.is_encoder() => format!("{stem}Model"),
+            Some(stem) if !source.architecture.makes_tokens() => format!("{stem}Model"),
             _ => class.to_owned(),
         };
         config.insert("architectures".into(), json!([class]));
@@ -80,7 +80,7 @@ impl Described {
 
     fn of_gguf(set: &gguf::Set, source: &ModelConfig) -> Result<Self> {
         let gguf::HuggingFace { mut config, .. } = gguf::hugging_face(set)?;
-        for key in [gguf::NORMS_ARE_WHOLE, gguf::VALUE_HEADS_ARE_TILED] {
+        for key in [gguf::NORMS_ARE_WHOLE, gguf::RANKS, gguf::VALUE_HEADS_ARE_TILED] {
             config.remove(key);
         }
         let rope = source.rope();

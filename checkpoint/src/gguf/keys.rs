@@ -21,6 +21,9 @@ pub(crate) const NORMS_ARE_WHOLE: &str = "norms_are_whole";
 /// heads.
 pub(crate) const VALUE_HEADS_ARE_TILED: &str = "value_heads_are_tiled";
 
+/// Another one: what ranks is in the place of the output projection.
+pub(crate) const RANKS: &str = "ranks";
+
 /// Divisors of the rotary frequencies, one for each: Llama 3.1's scaling comes so.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
@@ -143,9 +146,7 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     };
     keys.put_named("vocab_size", tokens, Json::from(vocabulary));
     if tensor("lm_head.weight").is_none() && tensor("cls.output.weight").is_some() {
-        return Err(wrong(
-            "it has `cls.output.weight` in place of `output.weight`: it ranks texts and writes none".into(),
-        ));
+        keys.config.insert(RANKS.into(), json!(true));
     }
     keys.put_named(
         "tie_word_embeddings",

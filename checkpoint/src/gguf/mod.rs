@@ -22,7 +22,7 @@ mod names;
 
 pub(crate) use architectures::Architecture;
 pub(crate) use keys::{
-    HuggingFace, NORMS_ARE_WHOLE, SAMPLING, VALUE_HEADS_ARE_TILED, hugging_face,
+    HuggingFace, NORMS_ARE_WHOLE, RANKS, SAMPLING, VALUE_HEADS_ARE_TILED, hugging_face,
 };
 pub use metadata::{Metadata, Strings, Value};
 pub(crate) use names::stored_name;

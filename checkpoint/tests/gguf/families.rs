@@ -115,10 +115,6 @@ fn parts_that_are_not_run_are_said() {
     let sections = |last| ("rope.dimension_sections", integers(&[8, 12, 12, last]));
     let error = of("glm4", [2, 4096], vec![sections(0)]).unwrap_err();
     says(&error, &["`glm4.rope.dimension_sections`", "images"]);
-    let mut ranks = llama();
-    ranks.f32("cls.output.weight", &[8, 2], &[0.0; 16]);
-    let error = ModelConfig::from_dir(folder(&ranks.bytes()).path()).unwrap_err();
-    says(&error, &["`cls.output.weight`", "ranks"]);
 }
 
 #[test]
@@ -495,6 +491,14 @@ fn what_makes_keys_and_values_is_put_together() {
     file.drop_tensor("blk.0.attn_v_b.weight");
     let (checkpoint, _folder) = open(&file);
     says(&checkpoint.tensor(name, &[6, 3]).unwrap_err(), &["`blk.0.attn_kv_b.weight` is missing"]);
+}
+
+#[test]
+fn what_ranks_has_no_output() {
+    let mut ranks = llama();
+    ranks.f32("cls.output.weight", &[8, 2], &[0.0; 16]);
+    let config = ModelConfig::from_dir(folder(&ranks.bytes()).path()).unwrap();
+    assert!(!config.architecture.makes_tokens() && !config.architecture.is_encoder());
 }
 
 /// `llama-quantize`, and converters before 2025, store what is one row so.

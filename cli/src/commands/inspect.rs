@@ -232,7 +232,8 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
             "{} tokens, {}",
             config.vocab_size,
             match config.output() {
-                None => "no output: an encoder",
+                None if config.architecture.is_encoder() => "no output: an encoder",
+                None => "no output: it ranks",
                 Some(_) if config.tie_word_embeddings => "output tied to the embedding",
                 Some(_) => "own output matrix",
             }

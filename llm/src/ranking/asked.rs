@@ -9,9 +9,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::Deserialize;
 use serde_json::json;
 use text::{ChatTemplate, RenderOptions, Tokenizer};
+use xla_session::Pooling;
 use xla_session::batching::{self, Request};
+use xla_session::checkpoint::gguf::Metadata;
+use xla_session::checkpoint::{Checkpoint, LoadMode};
+use xla_session::config::ModelConfig;
 
-use super::room;
+use super::{Of, Score, room};
+use crate::dense::{Activation, Dense};
 use crate::sentence_transformers::{MODULES, Module, PROMPTS, Prompts, read};
 
 /// What Qwen3-Reranker is told where nobody says what a document is to be good for.
@@ -24,9 +29,16 @@ pub(super) struct Asked {
     /// What makes a prompt of the roles `query` and `document`; without one it is Qwen3-Reranker's.
     template: Option<ChatTemplate>,
     instruction: String,
-    yes: u32,
-    /// Without it the logit of `yes` stands alone.
-    no: Option<u32>,
+    answer: Answer,
+}
+
+/// By what it says how likely "yes" is.
+#[derive(Debug)]
+enum Answer {
+    /// By logits of tokens; without `no` that of `yes` stands alone.
+    Tokens { yes: u32, no: Option<u32> },
+    /// By the rows of the output projection for both, all that a GGUF file has of it.
+    Rows(Arc<Dense>),
 }
 
 /// The module that makes a score of logits.
@@ -44,6 +56,12 @@ impl Asked {
         tokenizer: &Tokenizer,
         template: impl FnOnce() -> Result<Option<ChatTemplate>>,
     ) -> Result<Option<Self>> {
+        if let Some(metadata) = Metadata::of_model(folder)?
+            && let Some(rows) = rows_of_gguf(&metadata, folder)?
+        {
+            let answer = Answer::Rows(Arc::new(rows));
+            return Ok(Some(Self { template: None, instruction: INSTRUCTION.to_owned(), answer }));
+        }
         let modules = folder.join(MODULES);
         let list = read::<Vec<Module>>(&modules)?.unwrap_or_default();
         if let Some(module) = list.iter().find(|it| it.class() == "LogitScore") {
@@ -56,8 +74,7 @@ impl Asked {
             let asked = Self {
                 template: template()?,
                 instruction: prompts.find(None)?.to_owned(),
-                yes: score.true_token_id,
-                no: score.false_token_id,
+                answer: Answer::Tokens { yes: score.true_token_id, no: score.false_token_id },
             };
             asked.check().with_context(|| folder.display().to_string())?;
             return Ok(Some(asked));
@@ -72,8 +89,7 @@ impl Asked {
         Ok(Some(Self {
             template: None,
             instruction: INSTRUCTION.to_owned(),
-            yes: token("yes")?,
-            no: Some(token("no")?),
+            answer: Answer::Tokens { yes: token("yes")?, no: Some(token("no")?) },
         }))
     }
 
@@ -93,11 +109,21 @@ impl Asked {
         self.template.is_some()
     }
 
-    pub fn check_tokens(&self, vocab_size: usize) -> Result<()> {
-        let mut ids = [Some(self.yes), self.no].into_iter().flatten();
-        match ids.find(|&id| id as usize >= vocab_size) {
-            Some(id) => bail!("it ranks by the token {id}, of {vocab_size}"),
-            None => Ok(()),
+    /// Whether it is of the model that `config` says.
+    pub fn check_model(&self, config: &ModelConfig) -> Result<()> {
+        let vocab_size = config.vocab_size;
+        match &self.answer {
+            Answer::Rows(rows) if rows.inputs() != config.hidden_size => {
+                bail!("it ranks by {} numbers, of {}", rows.inputs(), config.hidden_size)
+            }
+            Answer::Rows(_) => Ok(()),
+            Answer::Tokens { yes, no } => {
+                let mut ids = [Some(*yes), *no].into_iter().flatten();
+                match ids.find(|&id| id as usize >= vocab_size) {
+                    Some(id) => bail!("it ranks by the token {id}, of {vocab_size}"),
+                    None => Ok(()),
+                }
+            }
         }
     }
 
@@ -131,12 +157,7 @@ impl Asked {
 
     fn text(&self, instruction: &str, query: &str, document: &str) -> Result<String> {
         let Some(template) = &self.template else {
-            return Ok(format!(
-                "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the \
-                 Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n\
-                 <Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n\
-                 <|im_start|>assistant\n<think>\n\n</think>\n\n"
-            ));
+            return Ok(qwen3(instruction, query, document));
         };
         let said = [("system", instruction), ("query", query), ("document", document)];
         let said = said.iter().filter(|(role, text)| *role != "system" || !text.is_empty());
@@ -145,13 +166,59 @@ impl Asked {
         Ok(template.render(&messages, &RenderOptions::prompt())?)
     }
 
-    /// The request that answers `prompt`, and where its logit is once it has ended.
-    pub fn request(&self, prompt: Vec<u32>) -> (Request, Arc<OnceLock<f32>>) {
-        let logit = Arc::default();
-        let reads = Reads { yes: self.yes, no: self.no, logit: Arc::clone(&logit) };
-        let constraint: Option<Box<dyn batching::Constraint>> = Some(Box::new(reads));
-        (Request { prompt, max_tokens: 1, constraint, ..Request::default() }, logit)
+    /// The request that answers `prompt`, and what makes a score of it once it has ended.
+    pub fn request(&self, prompt: Vec<u32>) -> (Request, Score) {
+        match &self.answer {
+            Answer::Rows(rows) => {
+                let pooling = Some(Pooling::Last);
+                let request = Request { prompt, pooling, ..Request::default() };
+                (request, Score(Of::Rows(Arc::clone(rows))))
+            }
+            &Answer::Tokens { yes, no } => {
+                let logit = Arc::default();
+                let reads = Reads { yes, no, logit: Arc::clone(&logit) };
+                let constraint: Option<Box<dyn batching::Constraint>> = Some(Box::new(reads));
+                let request = Request { prompt, max_tokens: 1, constraint, ..Request::default() };
+                (request, Score(Of::Asked(logit)))
+            }
+        }
     }
+}
+
+/// Qwen3-Reranker's question.
+fn qwen3(instruction: &str, query: &str, document: &str) -> String {
+    format!(
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the \
+         Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n\
+         <Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n\
+         <|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+}
+
+/// The rows for "yes" and "no" that the GGUF file `model` has in place of an output projection, if it has.
+fn rows_of_gguf(metadata: &Metadata, model: &Path) -> Result<Option<Dense>> {
+    let checkpoint = Checkpoint::open(model, LoadMode::Mmap)?;
+    if checkpoint.dtype("cls.output.weight").is_none() {
+        return Ok(None);
+    }
+    let family = metadata.text("general.architecture").unwrap_or_default();
+    let labels = metadata.texts(&format!("{family}.classifier.output_labels"));
+    if !labels.is_some_and(|it| it.iter().eq(["yes", "no"])) {
+        bail!(
+            "{}: `{family}.classifier.output_labels` are not \"yes\" and \"no\": what ranks otherwise is not supported",
+            model.display()
+        );
+    }
+    let template = metadata.text("tokenizer.chat_template.rerank");
+    if template.is_some_and(|it| it != qwen3(INSTRUCTION, "{query}", "{document}")) {
+        bail!(
+            "{}: `tokenizer.chat_template.rerank` is not Qwen3-Reranker's, which is the one that is supported",
+            model.display()
+        );
+    }
+    let width = metadata.unsigned(&format!("{family}.embedding_length")).unwrap_or_default();
+    let shape = [2, usize::try_from(width)?];
+    Dense::of(&checkpoint, "cls.output", shape, false, Activation::Identity).map(Some)
 }
 
 /// Whether `folder` is called so, or is one of that model's in the hub's cache.

@@ -14,6 +14,7 @@ use xla_session::config::ModelConfig;
 
 use self::asked::Asked;
 use self::classifier::Classifier;
+use crate::dense::Dense;
 
 pub(crate) use classifier::is_classifier_file;
 
@@ -56,7 +57,7 @@ impl Ranking {
     /// Itself, for the model that `config` says.
     pub(crate) fn within(self, config: &ModelConfig) -> anyhow::Result<Self> {
         match &self.by {
-            By::Asked(asked) => asked.check_tokens(config.vocab_size)?,
+            By::Asked(asked) => asked.check_model(config)?,
             By::Classifier(classifier) => classifier.check_width(config.hidden_size)?,
         }
         Ok(self)
@@ -84,8 +85,7 @@ impl Ranking {
         match &self.by {
             By::Asked(asked) => {
                 let prompt = asked.prompt(&self.tokenizer, instruction, (query, document), most)?;
-                let (request, logit) = asked.request(prompt);
-                Ok((request, Score(Of::Asked(logit))))
+                Ok(asked.request(prompt))
             }
             By::Classifier(_) if instruction.is_some() => {
                 let message = "an instruction: this model reads the query and the document alone";
@@ -107,6 +107,8 @@ pub struct Score(Of);
 enum Of {
     /// The logit, once it is there.
     Asked(Arc<OnceLock<f32>>),
+    /// Of the state, what "yes" and "no" make of it.
+    Rows(Arc<Dense>),
     Classifier(Arc<Classifier>),
 }
 
@@ -121,6 +123,10 @@ impl Score {
         let stopped = xla_session::Error::Stopped;
         let logit = match &self.0 {
             Of::Asked(logit) => *logit.get().ok_or(stopped)?,
+            Of::Rows(rows) => {
+                let logits = rows.apply(ended.vector.as_ref().ok_or(stopped)?);
+                logits[0] - logits[1]
+            }
             Of::Classifier(classifier) => classifier.logit(ended.vector.as_ref().ok_or(stopped)?),
         };
         if logit.is_nan() {

@@ -302,3 +302,31 @@ fn gguf_files_give_what_transformers_does() {
         }
     }
 }
+
+/// Of Qwen3-Reranker, whose files have two rows of the output projection, and no more.
+#[test]
+fn a_gguf_file_that_is_asked_ranks_as_transformers_does_it() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encoders");
+    let text = std::fs::read(place.join("qwen3-reranker.json")).unwrap();
+    let OfFile { pairs, .. } = serde_json::from_slice(&text).unwrap();
+    let llm = open(&place.join("qwen3-reranker.gguf"));
+    assert!(pairs.len() >= 3);
+    for Ranked { query, document, tokens, logit } in &pairs {
+        assert!(tokens.len() > 50);
+        let score = llm.blocking_rank(None, query, &[document]).unwrap()[0];
+        let expected = 1.0 / (1.0 + (-logit).exp());
+        assert!((score - expected).abs() < 2e-6, "{score}, not {expected}");
+    }
+    let documents: Vec<_> = pairs.iter().map(|it| &it.document).collect();
+    let query = &pairs[0].query;
+    let together = llm.blocking_rank(None, query, &documents).unwrap();
+    let alone = documents.iter().map(|it| llm.blocking_rank(None, query, &[it]).unwrap()[0]);
+    assert_eq!(together, alone.collect::<Vec<_>>());
+    let told = llm.blocking_rank(Some("Find what encoders do."), query, &documents).unwrap();
+    assert_ne!(together, told);
+    let answer = llm.complete(query, &Ask::default()).unwrap();
+    let error = answer.blocking_whole().unwrap_err().to_string();
+    assert!(error.contains("ranks texts"), "{error}");
+    let error = llm.blocking_embed(query).unwrap_err().to_string();
+    assert!(error.contains("ranks texts"), "{error}");
+}

@@ -505,14 +505,18 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) of an encoder.
+    /// [`Unsupported`](Error::Unsupported) of an encoder, and of what ranks by a layer of its own.
     pub fn check_logits(&self) -> Result<()> {
-        if !self.is_encoder() {
+        if self.model.config().architecture.makes_tokens() {
             return Ok(());
         }
-        let message =
-            "this model is an encoder: it makes vectors of texts (`iree-llm embed`), and no tokens";
-        Err(Error::Unsupported(message.into()))
+        let message = match self.is_encoder() {
+            true => "is an encoder: it makes vectors of texts (`iree-llm embed`), and no tokens",
+            false => {
+                "has no output projection: it ranks texts (`iree-llm rank`), and makes no tokens"
+            }
+        };
+        Err(Error::Unsupported(format!("this model {message}")))
     }
 
     fn check(&self, runs: &[Run<'_>]) -> Result<()> {

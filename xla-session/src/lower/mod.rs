@@ -20,6 +20,7 @@ fn of_encoders(of: &Architecture) -> Option<&'static str> {
     };
     let parts = [
         (of.is_encoder(), "attention both ways"),
+        (!of.makes_tokens(), "no output projection"),
         (of.positions.is_some(), "learned positions"),
         (of.texts.is_some(), "texts that are told apart"),
         (of.embedding_norm.is_some(), "a norm of embeddings"),

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from checkpoints import deterministic, write_json
 from make_encoders import nomic_keys, nomic_names, random_tensor
@@ -125,6 +125,20 @@ ENCODERS = {
         "bytes",
         "mean",
     ),
+    # The converter knows it by its name.
+    "qwen3-reranker": (
+        "Qwen3ForCausalLM",
+        DECODER
+        | {
+            "model_type": "qwen3",
+            "hidden_act": "silu",
+            "rope_theta": 1e6,
+            "max_position_embeddings": 512,
+            "tie_word_embeddings": False,
+        },
+        "chat",
+        None,
+    ),
     "gemma-embedding": (
         "Gemma3TextModel",
         DECODER
@@ -164,7 +178,7 @@ def tokenizer_of(kind, folder):
         names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
         tokenizer_class = "BertTokenizer"
         names["mask_token"] = "[MASK]"
-    elif kind == "bytes":
+    elif kind in {"bytes", "chat"}:
         marks = ["<s>", "<pad>", "</s>", "<mask>", "<unk>"]
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -172,6 +186,12 @@ def tokenizer_of(kind, folder):
             vocab_size=340, special_tokens=marks, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
         )
         tokenizer.train_from_iterator(TEXTS, trainer)
+        if kind == "chat":
+            tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+            tokenizer.add_tokens(["yes", "no", "|", "<think>", "</think>"])
+            write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+            tokenizer.save(str(folder / "tokenizer.json"))
+            return tokenizer
         tokenizer.post_processor = processors.TemplateProcessing(
             single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
         )
@@ -237,14 +257,14 @@ def make(name, llama_cpp, to):
         folder = Path(temporary) / name
         folder.mkdir()
         tokenizer = tokenizer_of(tokenizer_kind, folder)
-        ranks = kind.endswith("ForSequenceClassification")
+        ranks, asked = kind.endswith("ForSequenceClassification"), name == "qwen3-reranker"
         if pooling:
             write_pooling(folder, pooling)
         # Padded, as models mostly are.
-        tokens = 340 if tokenizer_kind in {"bytes", "sentencepiece"} else 168
+        tokens = 352 if asked else 340 if tokenizer_kind in {"bytes", "sentencepiece"} else 168
         config = {"architectures": [kind], "vocab_size": tokens, "dtype": "float32"} | config
         write_json(folder / "config.json", config)
-        load = AutoModelForSequenceClassification if ranks else AutoModel
+        load = AutoModelForSequenceClassification if ranks else AutoModelForCausalLM if asked else AutoModel
         with torch.device("meta"):
             model = load.from_config(AutoConfig.from_pretrained(folder))
         norm = 0.0 if name.startswith("gemma") else 1.0
@@ -258,7 +278,9 @@ def make(name, llama_cpp, to):
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         model = load.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         reference = {"pooling": pooling}
-        if ranks:
+        if asked:
+            reference["pairs"] = [answered(model, tokenizer, *pair) for pair in PAIRS]
+        elif ranks:
             reference["pairs"] = [ranked(model, tokenizer, *pair) for pair in PAIRS]
         else:
             dense = write_dense(rng, folder) if name.startswith("gemma") else None
@@ -269,7 +291,7 @@ def make(name, llama_cpp, to):
             write_json(folder / "config.json", config | nomic_keys(config) | own)
         more = ["--sentence-transformers-dense-modules"] if name.startswith("gemma") else []
         file = to / f"{name}.gguf"
-        pre = {"wordpiece": "bert-bge", "bytes": "gpt-2"}.get(tokenizer_kind)
+        pre = {"wordpiece": "bert-bge", "bytes": "gpt-2", "chat": "gpt-2"}.get(tokenizer_kind)
         run_converter(llama_cpp, pre, folder, "--outtype", "f32", "--outfile", file, *more)
     write_json(to / f"{name}.json", reference)
 
@@ -335,6 +357,21 @@ def ranked(model, tokenizer, query, document):
     types = {"token_type_ids": torch.tensor([types])} if model.config.model_type == "bert" else {}
     logit = model(torch.tensor([ids]), **types).logits.item()
     return {"query": query, "document": document, "tokens": ids, "logit": logit}
+
+
+@torch.inference_mode()
+def answered(model, tokenizer, query, document):
+    """What a model makes of the question whether a document answers a query."""
+    prompt = (
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
+        'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+        "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
+        f"<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    ids = tokenizer.encode(prompt, add_special_tokens=False).ids
+    logits = model(torch.tensor([ids])).logits[0, -1]
+    yes, no = (tokenizer.token_to_id(it) for it in ["yes", "no"])
+    return {"query": query, "document": document, "tokens": ids, "logit": (logits[yes] - logits[no]).item()}
 
 
 def differences(name, llama_cpp):

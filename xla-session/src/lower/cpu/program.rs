@@ -145,9 +145,9 @@ pub fn program(
         ("greedy", |steps| steps.greedy_head()),
         ("hidden", |steps| steps.norm_wanted(Format::F32)),
     ];
-    let encodes = config.architecture.is_encoder();
+    let makes_tokens = config.architecture.makes_tokens();
     let functions = write.map(|(name, write)| {
-        if encodes && matches!(name, "head" | "greedy") {
+        if !makes_tokens && matches!(name, "head" | "greedy") {
             return None;
         }
         let mut steps = Steps::new(config, formats, target, &workspace);
