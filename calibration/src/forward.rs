@@ -92,7 +92,7 @@ pub(crate) fn supports(architecture: &Architecture) -> Result<()> {
         FeedForward::Mlp(mlp) => mlp.activation == Activation::Gelu,
         FeedForward::Experts(_) => false,
     };
-    if !architecture.makes_tokens() || layers.iter().any(exact) {
+    if architecture.is_encoder() || layers.iter().any(exact) {
         let what = "encoders, and layers of GELU by erf, are not rounded by a text yet; use --precision int4";
         return Err(Error::Unsupported { what: what.into() });
     }

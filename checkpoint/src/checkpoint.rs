@@ -161,7 +161,7 @@ impl Checkpoint {
     ///
     /// [`Error::Checkpoint`] when it is damaged, truncated or none.
     pub fn of_file(path: &Path) -> Result<Self> {
-        let (file, header) = WeightFile::open(path.to_owned(), LoadMode::Mmap)?;
+        let (file, header) = WeightFile::open(path.to_owned(), LoadMode::Read)?;
         Ok(Self {
             source: path.to_owned(),
             gguf: false,

@@ -69,7 +69,7 @@ pub struct Sampling {
 
 impl ModelConfig {
     /// The matrix that gives logits, `[vocab_size, hidden_size]`: the embedding where the two are
-    /// tied. An [encoder](Architecture::is_encoder) has none.
+    /// tied. What [makes no tokens](Architecture::makes_tokens) has none.
     pub fn output(&self) -> Option<&Parameter> {
         let Architecture { embedding, output, .. } = &self.architecture;
         output.as_ref().map(|output| if self.tie_word_embeddings { embedding } else { output })

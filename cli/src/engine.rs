@@ -37,7 +37,7 @@ pub struct EngineArgs {
 /// How much many sequences may have in memory.
 #[derive(Debug, Clone, Args)]
 pub struct KvArgs {
-    /// Memory for keys and values of all that runs at a time (of each model), in MiB: more takes more and longer texts
+    /// Memory for keys and values of each model, in MiB: with more, more and longer texts run at a time
     /// [default: 16 contexts, at most 2048]. Where layers keep states of sequences (Qwen3.5) a quarter of it is for
     /// these, and half of them bound how many requests run
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",

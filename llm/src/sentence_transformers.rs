@@ -212,7 +212,7 @@ impl Said {
             }
         }
         if let Some(metadata) = &metadata {
-            if said.pooling.is_none() {
+            if said.pooling.is_none() || ranks(metadata) {
                 said.pooling = pooling_of_gguf(metadata, folder)?;
             }
             if said.layers.is_empty() {
@@ -286,6 +286,12 @@ fn layers_of_gguf(metadata: &Metadata, model: &Path) -> Result<Vec<Dense>> {
         Dense::of(&checkpoint, name, [outputs, inputs], false, Activation::Identity)
     };
     sizes.map(layer).collect()
+}
+
+/// Whether a GGUF file says that it ranks.
+fn ranks(metadata: &Metadata) -> bool {
+    let family = metadata.text("general.architecture").unwrap_or_default();
+    metadata.unsigned(&format!("{family}.pooling_type")) == Some(4)
 }
 
 /// The pooling that a GGUF file says, as ggml counts them.

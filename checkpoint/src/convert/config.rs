@@ -44,13 +44,17 @@ impl Described {
             let message = format!("{said}: what is behind the encoder would be lost");
             return Err(Error::Config { path: model.into(), message });
         }
+        if !source.architecture.makes_tokens() && !source.architecture.is_encoder() {
+            let message = "it ranks by `cls.output`, which would be lost".into();
+            return Err(Error::Config { path: model.into(), message });
+        }
         if config.get("model_type").and_then(Value::as_str) == Some(BOTH_WAYS) {
             config.insert("is_causal".into(), json!(false));
         }
         // A decoder that sees both ways has no output projection, as its class says.
         let class = match class.strip_suffix("ForCausalLM") {
             Some("Gemma3") if source.architecture.is_encoder() => "Gemma3TextModel".to_owned(),
-            Some(stem) if !source.architecture.makes_tokens() => format!("{stem}Model"),
+            Some(stem) if source.architecture.is_encoder() => format!("{stem}Model"),
             _ => class.to_owned(),
         };
         config.insert("architectures".into(), json!([class]));

@@ -22,7 +22,7 @@ pub(crate) const NORMS_ARE_WHOLE: &str = "norms_are_whole";
 pub(crate) const VALUE_HEADS_ARE_TILED: &str = "value_heads_are_tiled";
 
 /// Another one: what ranks is in the place of the output projection.
-pub(crate) const RANKS: &str = "ranks";
+pub(crate) const RANKS: &str = "output_ranks";
 
 /// Divisors of the rotary frequencies, one for each: Llama 3.1's scaling comes so.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
@@ -146,6 +146,13 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     };
     keys.put_named("vocab_size", tokens, Json::from(vocabulary));
     if tensor("lm_head.weight").is_none() && tensor("cls.output.weight").is_some() {
+        let labels = metadata.texts(&format!("{architecture}.classifier.output_labels"));
+        if !labels.is_some_and(|it| it.iter().eq(["yes", "no"])) {
+            return Err(wrong(format!(
+                "it has `cls.output.weight` in place of `output.weight`, and `{architecture}.classifier.output_labels` is not \
+                 \"yes\" and \"no\": what ranks otherwise is not supported"
+            )));
+        }
         keys.config.insert(RANKS.into(), json!(true));
     }
     keys.put_named(

@@ -497,6 +497,9 @@ fn what_makes_keys_and_values_is_put_together() {
 fn what_ranks_has_no_output() {
     let mut ranks = llama();
     ranks.f32("cls.output.weight", &[8, 2], &[0.0; 16]);
+    let error = ModelConfig::from_dir(folder(&ranks.bytes()).path()).unwrap_err();
+    says(&error, &["`cls.output.weight`", "`llama.classifier.output_labels`"]);
+    ranks.key("llama.classifier.output_labels", texts(&["yes", "no"]));
     let config = ModelConfig::from_dir(folder(&ranks.bytes()).path()).unwrap();
     assert!(!config.architecture.makes_tokens() && !config.architecture.is_encoder());
 }

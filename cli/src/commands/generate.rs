@@ -32,9 +32,14 @@ use crate::report::{Drafts, Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
 use crate::speculation::SpeculationArgs;
 
+/// What the memory is for here.
+const OF_PROMPTS: &str = "Memory for keys and values of those --prompts that run at a time, in MiB [default: 16 \
+                          contexts, at most 2048]";
+
 /// What to generate from and how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("kv_memory", |it| it.help(OF_PROMPTS).long_help(None)))]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,

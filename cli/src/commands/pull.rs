@@ -24,6 +24,7 @@ in the Hugging Face cache (HF_HUB_CACHE, HF_HOME). What has changed on the hub s
 nothing else; other commands ask it only for what the cache lacks, and which of several GGUF files is meant.
 
 With IREE_LLM_OFFLINE=1 nothing is fetched: what is there is printed, and what is not is an error.")]
+#[command(mut_arg("quiet", |it| it.help("Nothing on stderr but errors, and what pip says")))]
 pub struct Args {
     /// `smollm2`, or a Hugging Face id (`owner/name`, `owner/name@revision`, `owner/name:Q4_K_M`)
     #[arg(value_name = "MODEL")]

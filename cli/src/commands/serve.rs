@@ -34,6 +34,7 @@ use crate::sampling::RecommendedArgs;
 /// Serve models by HTTP, to OpenAI's clients and others
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(mut_arg("quiet", |it| it.help("Nothing on stderr but the log")))]
 pub struct Args {
     /// A model as `generate` takes it: a folder, a .gguf file, `smollm2`, a name in `models/` or a
     /// Hugging Face id; may be given several times. Requests call it by its id or by its folder's

@@ -169,6 +169,11 @@ impl<R: Results> TypedPending<R> {
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<R> {
         R::take(&self.pending.wait(timeout)?)
     }
+
+    /// The call without its types.
+    pub fn into_pending(self) -> Pending {
+        self.pending
+    }
 }
 
 impl<R: Results> Future for TypedPending<R> {

@@ -53,12 +53,11 @@ impl Asked {
     /// by their name.
     pub fn read(
         folder: &Path,
+        metadata: Option<&Metadata>,
         tokenizer: &Tokenizer,
         template: impl FnOnce() -> Result<Option<ChatTemplate>>,
     ) -> Result<Option<Self>> {
-        if let Some(metadata) = Metadata::of_model(folder)?
-            && let Some(rows) = rows_of_gguf(&metadata, folder)?
-        {
+        if let Some(rows) = metadata.map(|it| rows_of_gguf(it, folder)).transpose()?.flatten() {
             let answer = Answer::Rows(Arc::new(rows));
             return Ok(Some(Self { template: None, instruction: INSTRUCTION.to_owned(), answer }));
         }
@@ -197,17 +196,14 @@ fn qwen3(instruction: &str, query: &str, document: &str) -> String {
 
 /// The rows for "yes" and "no" that the GGUF file `model` has in place of an output projection, if it has.
 fn rows_of_gguf(metadata: &Metadata, model: &Path) -> Result<Option<Dense>> {
+    let family = metadata.text("general.architecture").unwrap_or_default();
+    // Other labels are refused when the model is opened.
+    if metadata.texts(&format!("{family}.classifier.output_labels")).is_none() {
+        return Ok(None);
+    }
     let checkpoint = Checkpoint::open(model, LoadMode::Mmap)?;
     if checkpoint.dtype("cls.output.weight").is_none() {
         return Ok(None);
-    }
-    let family = metadata.text("general.architecture").unwrap_or_default();
-    let labels = metadata.texts(&format!("{family}.classifier.output_labels"));
-    if !labels.is_some_and(|it| it.iter().eq(["yes", "no"])) {
-        bail!(
-            "{}: `{family}.classifier.output_labels` are not \"yes\" and \"no\": what ranks otherwise is not supported",
-            model.display()
-        );
     }
     let template = metadata.text("tokenizer.chat_template.rerank");
     if template.is_some_and(|it| it != qwen3(INSTRUCTION, "{query}", "{document}")) {

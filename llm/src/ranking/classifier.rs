@@ -120,9 +120,9 @@ impl Classifier {
     /// # Errors
     ///
     /// It tells apart several classes, is no encoder that is known here, or its weights are damaged.
-    pub fn read(folder: &Path) -> Result<Option<Self>> {
-        let (path, config) = match Metadata::of_model(folder)? {
-            Some(metadata) => (folder.to_owned(), Config::of_gguf(&metadata, folder)?),
+    pub fn read(folder: &Path, metadata: Option<&Metadata>) -> Result<Option<Self>> {
+        let (path, config) = match metadata {
+            Some(metadata) => (folder.to_owned(), Config::of_gguf(metadata, folder)?),
             None => {
                 let path = folder.join("config.json");
                 (path.clone(), read::<Config>(&path)?)

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{anyhow, bail};
 use text::{ChatTemplate, Tokenizer};
 use xla_session::batching::{Ended, Request};
+use xla_session::checkpoint::gguf::Metadata;
 use xla_session::config::ModelConfig;
 
 use self::asked::Asked;
@@ -42,9 +43,11 @@ impl Ranking {
         tokenizer: &Tokenizer,
         template: impl FnOnce() -> anyhow::Result<Option<ChatTemplate>>,
     ) -> anyhow::Result<Option<Self>> {
-        let by = match Classifier::read(folder)? {
+        let metadata = Metadata::of_model(folder)?;
+        let by = match Classifier::read(folder, metadata.as_ref())? {
             Some(classifier) => Some(By::Classifier(Arc::new(classifier))),
-            None => Asked::read(folder, tokenizer, template)?.map(|it| By::Asked(Box::new(it))),
+            None => Asked::read(folder, metadata.as_ref(), tokenizer, template)?
+                .map(|it| By::Asked(Box::new(it))),
         };
         Ok(by.map(|by| Self { tokenizer: tokenizer.clone(), by }))
     }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use iree_llm::xla_session::Pooling;
+use iree_llm::xla_session::checkpoint::{Conversion, ConvertOptions, Float};
 use iree_llm::{Ask, Error, Files, Llm, Vectors};
 use serde::Deserialize;
 use serde_json::json;
@@ -329,4 +330,10 @@ fn a_gguf_file_that_is_asked_ranks_as_transformers_does_it() {
     assert!(error.contains("ranks texts"), "{error}");
     let error = llm.blocking_embed(query).unwrap_err().to_string();
     assert!(error.contains("ranks texts"), "{error}");
+    let files = Files::at(place.join("qwen3-reranker.gguf"));
+    let error = files.vectors(Some(Pooling::Last)).unwrap_err();
+    assert!(format!("{error:#}").contains("ranks texts"), "{error:#}");
+    let options = ConvertOptions::new(Float::F32);
+    let error = Conversion::open(files.path(), options).unwrap_err().to_string();
+    assert!(error.contains("cls.output"), "{error}");
 }

@@ -219,7 +219,7 @@ impl CpuExecutor {
     /// Starts function `which` for `rows` rows, after what is in flight.
     fn start(&mut self, which: usize, rows: usize) -> iree_rt::Result<Pending> {
         let Some(Function { call, rows: at, .. }) = &mut self.functions[which] else {
-            let message = "the graph has no such function: an encoder has no logits";
+            let message = "the graph has no such function: the model makes no logits";
             return Err(iree_rt::Error::new(iree_rt::Code::Unimplemented, message));
         };
         call.set(*at, rows as i32)?;

@@ -15,8 +15,8 @@ import contextlib
 import json
 import random
 import re
-import statistics
 import socket
+import statistics
 import subprocess
 import time
 import urllib.request
@@ -44,7 +44,7 @@ def make(folder):
     torch.manual_seed(0)
     random.seed(0)
     for name, hidden in MODELS.items():
-        if (folder / name / "tokenizer.json").exists():
+        if (folder / name / "tokenizer_config.json").exists():
             continue
         shape = {"hidden_size": hidden, "num_hidden_layers": 12, "num_attention_heads": 12}
         AutoModel.from_config(BertConfig(intermediate_size=4 * hidden, **shape)).save_pretrained(folder / name)
@@ -114,7 +114,7 @@ def served(command):
 
 
 def asked(url, texts):
-    """Tokens a second of a server, and the first vector; each text's tokens are its words and two more."""
+    """Tokens a second of a server, and the first vector of the last request; each text's tokens are its words and two more."""
     with urllib.request.urlopen(f"{url}/models") as answer:
         model = json.load(answer)["data"][0]["id"]
     start = time.time()
@@ -133,13 +133,13 @@ def servers(arguments):
     print("| model, type, tokens of a text | iree-llm | llama-server | |")
     for name, dtype in [(name, dtype) for name in MODELS for dtype in ["f16", "q8_0"]]:
         file = gguf(arguments.llama_cpp, arguments.folder, name, dtype)
-        ours = [arguments.program, "serve", "-m", file, "--cache-dir", arguments.folder / "compiled", *threads]
+        own = [arguments.program, "serve", "-m", file, "--cache-dir", arguments.folder / "compiled", *threads]
         # A batch of 512 tokens is faster than larger ones.
         theirs = [arguments.llama_server, "-m", file, "--embedding", "--pooling", "mean", "-fa", "on", *threads]
         theirs += ["-tb", arguments.threads, "-b", 512, "-ub", 512, "-c", 8192, "-np", 16]
         samples = {}
         for _ in range(arguments.rounds):
-            for which, command in [("ours", ours), ("theirs", theirs)]:
+            for which, command in [("ours", own), ("theirs", theirs)]:
                 with served(command) as url:
                     asked(url, ["w2000 w2001"])
                     for length in TEXTS:
@@ -168,6 +168,8 @@ def main():
     torch.set_num_threads(arguments.threads)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     make(arguments.folder)
+    if bool(arguments.llama_server) != bool(arguments.llama_cpp):
+        parser.error("--llama-server and --llama-cpp go together")
     if arguments.llama_server:
         return servers(arguments)
     print("| model, tokens of a text | transformers, f32 |", *(f"{it} |" for it in arguments.precision))

@@ -16,7 +16,7 @@ use crate::emit::{Format, WeightFormats, WeightSpec};
 pub struct Program {
     /// The MLIR module, `@model`.
     pub text: String,
-    /// Its functions; an encoder has no logits.
+    /// Its functions; those of logits only where the model makes some.
     pub functions: [Option<Function>; 4],
     /// Where they keep what they leave to each other.
     pub workspace: Workspace,
