@@ -80,9 +80,8 @@ impl ChatTemplate {
             }
             if self.takes_thought_parts() && at < parted && thoughts != "" {
                 let mut parts = vec![json!({"type": "thinking", "thinking": thoughts})];
-                if let words = text(message)
-                    && !words.is_empty()
-                {
+                let words = text(message);
+                if !words.is_empty() {
                     parts.push(json!({"type": "text", "text": words}));
                 }
                 message.insert("content".into(), parts.into());
