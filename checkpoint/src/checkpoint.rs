@@ -106,19 +106,8 @@ impl Checkpoint {
     pub fn open(model: &Path, mode: LoadMode) -> Result<Self> {
         if mode == LoadMode::Random {
             let source = model.join("config.json");
-            let (file, headers) = WeightFile::random(source.clone(), Random::new(model)?)?;
-            let tensors = headers.into_iter().map(|(name, entry)| (name, (0, entry))).collect();
-            return Ok(Self {
-                source,
-                gguf: false,
-                architecture: None,
-                quantisation: None,
-                key_heads: None,
-                bare: false,
-                converted: |_| None,
-                files: vec![file],
-                tensors,
-            });
+            let (file, header) = WeightFile::random(source.clone(), Random::new(model)?)?;
+            return Ok(Self::plain(source, file, header));
         }
         match gguf::Set::find(model)? {
             Some(set) => Self::of_gguf(set, mode),
@@ -162,8 +151,13 @@ impl Checkpoint {
     /// [`Error::Checkpoint`] when it is damaged, truncated or none.
     pub fn of_file(path: &Path) -> Result<Self> {
         let (file, header) = WeightFile::open(path.to_owned(), LoadMode::Read)?;
-        Ok(Self {
-            source: path.to_owned(),
+        Ok(Self::plain(path.to_owned(), file, header))
+    }
+
+    /// One file, whose tensors are as it has them.
+    fn plain(source: PathBuf, file: WeightFile, header: BTreeMap<String, Entry>) -> Self {
+        Self {
+            source,
             gguf: false,
             architecture: None,
             quantisation: None,
@@ -172,7 +166,7 @@ impl Checkpoint {
             converted: |_| None,
             files: vec![file],
             tensors: header.into_iter().map(|(name, entry)| (name, (0, entry))).collect(),
-        })
+        }
     }
 
     fn of_safetensors(folder: &Path, mode: LoadMode) -> Result<Self> {

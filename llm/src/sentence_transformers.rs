@@ -76,11 +76,6 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Of a model that has such a layer.
-    pub fn of_classifier() -> Self {
-        Self { architectures: Some(vec!["ForSequenceClassification".into()]), ..Self::default() }
-    }
-
     /// Whether there is a layer behind it that tells classes apart, or ranks.
     pub fn is_classifier(&self) -> bool {
         let class = self.architectures.as_ref().and_then(|it| it.first());

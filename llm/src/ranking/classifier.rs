@@ -93,7 +93,6 @@ impl Config {
         };
         let labels = metadata.texts(&own("classifier.output_labels")).map_or(1, |it| it.len());
         Ok(Some(Self {
-            classes: Classes::of_classifier(),
             model_type: Some(model_type.into()),
             hidden_size: size("embedding_length"),
             norm_eps: match metadata.get(&own("attention.layer_norm_epsilon")) {
@@ -125,13 +124,11 @@ impl Classifier {
             Some(metadata) => (folder.to_owned(), Config::of_gguf(metadata, folder)?),
             None => {
                 let path = folder.join("config.json");
-                (path.clone(), read::<Config>(&path)?)
+                let config = read::<Config>(&path)?.filter(|it| it.classes.is_classifier());
+                (path, config)
             }
         };
         let Some(config) = config else { return Ok(None) };
-        if !config.classes.is_classifier() {
-            return Ok(None);
-        }
         let labels = config.id2label.map(|it| it.len()).or(config.num_labels).unwrap_or(2);
         if labels != 1 {
             bail!(

@@ -82,19 +82,10 @@ MODERN = {
     "sep_token_id": 2,
 }
 
-NOMIC = {
+NOMIC = BERT | {
     "architectures": ["NomicBertModel"],
     "model_type": "nomic_bert",
-    "vocab_size": 311,
-    "hidden_size": 48,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 320,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
     "hidden_act": "silu",
-    "pad_token_id": 0,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
 }
 
