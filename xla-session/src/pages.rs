@@ -4,7 +4,8 @@
 //! A page holds [`KV_BLOCK`] tokens. A [`PageTable`] names the pages of one sequence; tables share
 //! pages that hold the same tokens, and a page is copied before one of several writes into it. A
 //! page that is full is published in the prefix cache under its tokens and the page before it, so
-//! that another prompt that begins alike adopts it. When nobody has a published page any more it
+//! that another prompt that begins alike adopts it, and so is the last page of a sequence that goes: a conversation that
+//! goes on, and a prompt that begins alike up to the middle of a page, run only what is new. When nobody has a published page any more it
 //! stays, idle, until its memory is needed: the least recently used goes first, and of a chain the
 //! last.
 //!
@@ -41,7 +42,7 @@ pub struct PagePool {
     pool: Arc<Mutex<Pool>>,
 }
 
-/// What the prefix cache holds of a prompt.
+/// What the prefix cache holds of a prompt, in whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CachedPrefix {
     /// Tokens, a multiple of [`KV_BLOCK`]; fewer than the prompt has.
@@ -171,7 +172,7 @@ impl PagePool {
     /// What the prefix cache holds of `prompt`; at least its last token is left to be run.
     pub fn cached_prefix(&self, prompt: &[u32]) -> CachedPrefix {
         let pool = self.lock();
-        let pages = pool.find_prefix(prompt);
+        let pages = pool.find_prefix(prompt).pages;
         let idle = pages.iter().filter(|&&page| pool.is_idle(page)).count();
         CachedPrefix { tokens: pages.len() * KV_BLOCK, idle }
     }

@@ -7,13 +7,32 @@ use kernels::KV_BLOCK;
 
 use super::Statistics;
 
-/// What a full page is found by. The page before it stands for all tokens before: it is not given
-/// away as long as a page behind it is published. Keys are compared, not only their hashes, so that
-/// no collision can hand out the wrong tokens.
+/// What a page is found by, which is full, or the last one of a sequence that is gone. The page before it stands for all
+/// tokens before: it is not given away as long as a page behind it is published. Keys are compared, not only their hashes, so
+/// that no collision can hand out the wrong tokens.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PrefixKey {
     parent: Option<u32>,
-    tokens: [u32; KV_BLOCK],
+    tokens: Box<[u32]>,
+}
+
+/// Fewest tokens that are taken from the beginning of a page: with fewer, running them is as good.
+const LEAST: usize = 8;
+
+/// The published pages that a prompt begins with.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// All of these.
+    pub pages: Vec<u32>,
+    /// Of one more so many tokens.
+    pub part: Option<(u32, usize)>,
+}
+
+impl Found {
+    /// Tokens of the prompt that they hold.
+    pub fn tokens(&self) -> usize {
+        self.pages.len() * KV_BLOCK + self.part.map_or(0, |(_, tokens)| tokens)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +88,8 @@ pub(super) struct Pool {
     free: Vec<u32>,
     /// Every published page by its key; none without a prefix cache.
     published: Option<HashMap<Arc<PrefixKey>, u32>>,
+    /// The same by the page before.
+    behind: HashMap<Option<u32>, Vec<u32>>,
     /// Idle pages without a published page behind them, least recently used first.
     leaves: BTreeSet<(u64, u32)>,
     idle: usize,
@@ -90,6 +111,7 @@ impl Pool {
             pages: (0..count).map(|_| Page::default()).collect(),
             free: (0..count).rev().collect(),
             published: prefix_cache.then(HashMap::new),
+            behind: HashMap::new(),
             leaves: BTreeSet::new(),
             idle: 0,
             states: None,
@@ -229,6 +251,11 @@ impl Pool {
         self.page(page).references > 1
     }
 
+    /// Whether it is published with more than the first `tokens` tokens of it.
+    pub fn has_more(&self, page: u32, tokens: usize) -> bool {
+        self.page(page).published.as_ref().is_some_and(|key| key.tokens.len() > tokens)
+    }
+
     /// Whether pages are published that are found only through it.
     pub fn has_children(&self, page: u32) -> bool {
         self.page(page).children > 0
@@ -362,15 +389,35 @@ impl Pool {
             self.release(page);
             return equal;
         }
-        if let Some(parent) = parent {
+        self.insert(page, key);
+        page
+    }
+
+    /// The last page of a sequence that goes, with `tokens` in it: another one may begin so. Where others have the page, they
+    /// still write into it.
+    pub fn publish_part(&mut self, page: u32, parent: Option<u32>, tokens: &[u32]) {
+        let is_new = |key: &PrefixKey| self.find(key).is_none();
+        let is_free = !self.is_shared(page) && self.page(page).published.is_none();
+        // A state is not behind any of them but the last.
+        if self.published.is_none() || self.has_states() || !is_free || tokens.len() < LEAST {
+            return;
+        }
+        let key = Self::key(parent, tokens);
+        if is_new(&key) {
+            self.insert(page, key);
+        }
+    }
+
+    fn insert(&mut self, page: u32, key: PrefixKey) {
+        if let Some(parent) = key.parent {
             self.page_mut(parent).children += 1;
         }
+        self.behind.entry(key.parent).or_default().push(page);
         let key = Arc::new(key);
         self.page_mut(page).published = Some(Arc::clone(&key));
         if let Some(published) = &mut self.published {
             published.insert(key, page);
         }
-        page
     }
 
     /// `page`, which no other is found through, is not found any more.
@@ -381,6 +428,12 @@ impl Pool {
         if let Some(published) = &mut self.published {
             published.remove(&key);
         }
+        if let Some(behind) = self.behind.get_mut(&key.parent) {
+            behind.retain(|it| *it != page);
+            if behind.is_empty() {
+                self.behind.remove(&key.parent);
+            }
+        }
         if let Some(parent) = key.parent {
             self.page_mut(parent).children -= 1;
             if self.is_idle(parent) {
@@ -389,9 +442,9 @@ impl Pool {
         }
     }
 
-    /// The published pages that `prompt` begins with, but for its last token; where sequences have states, as
-    /// many as there is one behind.
-    pub fn find_prefix(&self, prompt: &[u32]) -> Vec<u32> {
+    /// The published pages that `prompt` begins with, but for its last token, and the one that has the most of what follows;
+    /// where sequences have states, as many as there is one behind.
+    pub fn find_prefix(&self, prompt: &[u32]) -> Found {
         let mut pages = Vec::new();
         let most = prompt.len().saturating_sub(1) / KV_BLOCK;
         for tokens in prompt.chunks_exact(KV_BLOCK).take(most) {
@@ -401,17 +454,29 @@ impl Pool {
         if self.has_states() {
             let with = pages.iter().rposition(|&page| self.page(page).state.is_some());
             pages.truncate(with.map_or(0, |last| last + 1));
+            return Found { pages, part: None };
         }
-        pages
+        let rest = &prompt
+            [pages.len() * KV_BLOCK..prompt.len().saturating_sub(1).max(pages.len() * KV_BLOCK)];
+        let part =
+            self.behind.get(&pages.last().copied()).into_iter().flatten().filter_map(|&page| {
+                let tokens = &self.page(page).published.as_ref()?.tokens;
+                let common =
+                    tokens.iter().zip(rest).take_while(|(its, asked)| its == asked).count();
+                // Of several the one that has nothing else: it need not be copied.
+                (common >= LEAST).then_some((common, tokens.len() == common, page))
+            });
+        let part = part.max().map(|(common, _, page)| (page, common));
+        Found { pages, part }
     }
 
     fn find(&self, key: &PrefixKey) -> Option<u32> {
         self.published.as_ref()?.get(key).copied()
     }
 
-    /// The key of a page full of `tokens`, `[KV_BLOCK]`.
+    /// The key of a page with `tokens`.
     fn key(parent: Option<u32>, tokens: &[u32]) -> PrefixKey {
-        PrefixKey { parent, tokens: tokens.try_into().expect("a full page of tokens") }
+        PrefixKey { parent, tokens: tokens.into() }
     }
 
     pub fn statistics(&self) -> Statistics {

@@ -109,7 +109,7 @@ impl PageTable {
         let mut pool = handle.lock();
         let common = self.reachable(&pool, common);
         let found = pool.find_prefix(prompt);
-        let cached = found.len() * KV_BLOCK;
+        let cached = found.tokens();
         pool.looked_up += (prompt.len() - common) as u64;
         pool.found += cached.saturating_sub(common) as u64;
         if cached <= common {
@@ -117,11 +117,12 @@ impl PageTable {
             self.truncate(common);
         } else {
             // Retained first: what both hold must not become idle in between.
-            for &page in &found {
+            let pages: Vec<_> = found.pages.into_iter().chain(found.part.map(|it| it.0)).collect();
+            for &page in &pages {
                 pool.retain(page);
             }
             release(&mut pool, &self.pages);
-            self.pages = found;
+            self.pages = pages;
             self.take_up(&mut pool, cached);
             drop(pool);
             self.tokens = prompt[..cached].to_vec();
@@ -154,14 +155,16 @@ impl PageTable {
     }
 
     /// The last page is copied if another sequence has it. If only the prefix cache knows it, it is
-    /// taken out of the cache and written in place; but where other cached pages are found through
-    /// it, it stays and is copied, unless there are no pages for that: then all idle pages are
+    /// taken out of the cache and written in place; but where it has more than this sequence, or other cached pages are
+    /// found through it, it stays and is copied, unless there are no pages for that: then all idle pages are
     /// going to be taken, and those with them.
     pub(super) fn demand(&self, pool: &Pool, rows: usize) -> Demand {
         let growth = (self.len() + rows).div_ceil(KV_BLOCK) - self.pages.len();
         let copy = match self.unfilled() {
             Some(last) if rows > 0 => {
-                pool.is_shared(last) || (pool.has_children(last) && growth != pool.available())
+                let is_worth =
+                    pool.has_children(last) || pool.has_more(last, self.len() % KV_BLOCK);
+                pool.is_shared(last) || (is_worth && growth != pool.available())
             }
             _ => false,
         };
@@ -187,6 +190,11 @@ impl PageTable {
 impl Drop for PageTable {
     fn drop(&mut self) {
         let mut pool = self.pool.lock();
+        if let Some(last) = self.unfilled() {
+            let full = self.pages.len() - 1;
+            let parent = full.checked_sub(1).map(|before| self.pages[before]);
+            pool.publish_part(last, parent, &self.tokens[full * KV_BLOCK..]);
+        }
         release(&mut pool, &self.pages);
         if let Some(state) = self.state {
             pool.release_state(state);

@@ -36,12 +36,67 @@ fn a_prompt_adopts_the_full_pages_of_one_before() {
     assert_eq!(pool.cached_prefix(&longer), CachedPrefix { tokens: 3 * KV_BLOCK, idle: 3 });
 }
 
+/// What a conversation has said is not run again, wherever a page ends, and needs no copy.
+#[test]
+fn a_sequence_goes_on_in_the_last_page_of_one_that_is_gone() {
+    let pool = PagePool::new(8);
+    let said: Vec<u32> = (0..100).collect();
+    let first = sequence(&pool, &said);
+    let pages = first.pages().to_vec();
+    let mut second = pool.table();
+    let longer: Vec<u32> = (0..120).collect();
+    assert_eq!(second.resume(&longer), KV_BLOCK, "the first one may still write into its last");
+    drop(first);
+    assert_eq!((pool.held(), pool.cached()), (1, 1));
+    assert_eq!(second.resume(&longer), 100);
+    assert_eq!(second.pages(), pages);
+    append(&mut second, &longer[100..]);
+    assert_eq!((second.pages(), pool.statistics().copies), (&pages[..], 0));
+    // Which nobody finds while it is written.
+    assert_eq!(pool.table().resume(&longer), KV_BLOCK);
+    drop(second);
+    assert_eq!(pool.table().resume(&longer), 119);
+    pool.forget_prefixes();
+    assert_eq!((pool.table().resume(&longer), pool.free()), (0, 8));
+}
+
+/// A system prompt ends where it ends.
+#[test]
+fn of_a_page_with_other_tokens_behind_the_beginning_is_copied() {
+    let pool = PagePool::new(8);
+    let text = |own: u32| (0..90).chain((0..30).map(|at| own + at)).collect::<Vec<_>>();
+    drop(sequence(&pool, &text(1000)));
+    let mut tables = Vec::new();
+    for own in [2000, 3000] {
+        let mut table = pool.table();
+        assert_eq!(table.resume(&text(own)), 90);
+        append(&mut table, &text(own)[90..]);
+        tables.push(table);
+    }
+    assert_eq!(pool.statistics().copies, 2);
+    assert_eq!(pool.table().resume(&text(1000)), 119, "it is still there");
+    // Two adopt it before either writes.
+    let mut twice = [pool.table(), pool.table()];
+    for table in &mut twice {
+        assert_eq!(table.resume(&text(4000)), 90);
+    }
+    for table in &mut twice {
+        append(table, &text(4000)[90..]);
+    }
+    // A few tokens are as well run.
+    let few: Vec<u32> = (0..5).chain(500..550).collect();
+    assert_eq!(pool.table().resume(&few), 0);
+    // Of several the one that has the most, and of these one that has nothing else.
+    drop((tables, twice));
+    assert_eq!(pool.table().resume(&text(3000)), 119);
+}
+
 #[test]
 fn at_least_one_token_is_left_to_run() {
     let pool = PagePool::new(8);
     let _first = sequence(&pool, &text(0..3));
     let mut second = pool.table();
-    assert_eq!(second.resume(&text(0..3)), 2 * KV_BLOCK);
+    assert_eq!(second.resume(&text(0..3)), 3 * KV_BLOCK - 1);
     assert_eq!(
         second.resume(&text(0..1)),
         KV_BLOCK - 1,
@@ -122,7 +177,7 @@ fn a_parent_in_use_outlives_its_children_in_the_cache() {
     let pool = PagePool::new(3);
     drop(sequence(&pool, &text(0..3)));
     let mut table = pool.table();
-    assert_eq!(table.resume(&text(0..2)), KV_BLOCK);
+    assert_eq!(table.resume(&[text(0..1), vec![9]].concat()), KV_BLOCK);
     append(&mut table, &[0; 2 * KV_BLOCK]);
     assert_eq!(pool.held(), 3);
     drop(table);
@@ -156,8 +211,8 @@ fn forks_that_end_at_a_full_page_need_no_copy() {
 }
 
 #[test]
-fn a_page_that_only_the_cache_knows_is_written_in_place() {
-    let pool = PagePool::new(4);
+fn a_page_that_only_the_cache_knows_is_written_in_place_where_there_is_no_other() {
+    let pool = PagePool::new(1);
     let mut table = sequence(&pool, &text(0..1));
     table.truncate(10);
     assert_eq!(pool.cached_prefix(&text(0..2)).tokens, KV_BLOCK);
@@ -225,7 +280,7 @@ fn pages_in_flight_go_to_nobody_until_the_step_ends() {
     assert_eq!((pool.held(), pool.available()), (2, 0));
     assert!(pool.table().reserve(1).is_err());
     drop(in_flight);
-    assert_eq!((pool.held(), pool.free()), (0, 2));
+    assert_eq!((pool.held(), pool.free(), pool.cached()), (0, 1, 1));
 }
 
 #[test]

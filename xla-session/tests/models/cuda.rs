@@ -225,7 +225,7 @@ fn a_prefix_is_found_again() {
     drop(first);
     let mut again = engine.sequence();
     let held = engine.resume(&mut again, &case.prompt).unwrap();
-    assert_eq!(held, 256);
+    assert_eq!(held, 299);
     let run = Run { sequence: &mut again, tokens: &case.prompt[held..], want: Want::Logits };
     let outputs = engine.step(&mut [run]).unwrap();
     let [Output::Logits(actual)] = &outputs[..] else { panic!("{outputs:?}") };
