@@ -1,282 +1,203 @@
-//! One answer: tokens from a session, shown as text while they come.
+//! One answer: what a model is asked, and what comes of it, shown while it comes.
 
 use std::io;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use text::{StopStrings, TextStream, Tokenizer};
-use xla_session::{FinishReason, GenerateOptions, Generation, InferenceSession};
+use anyhow::Result;
+use iree_llm::{Ask, Llm, Response};
+use serde_json::{Map, Value};
+use text::{Part, Place};
+use xla_session::FinishReason;
+use xla_session::batching::{self, Piece, Timings};
 
 use crate::interrupt;
-use crate::readable::{Readable, Writing};
+use crate::readable::Readable;
 
-/// How tokens are read.
-#[derive(Debug, Clone, Copy)]
-pub struct Reading<'a> {
-    /// Without one there is no text.
-    pub tokenizer: Option<&'a Tokenizer>,
-    /// How the model writes, where that is more than text.
-    pub writing: Writing,
-    /// Strings that end the answer.
-    pub stops: &'a [String],
+/// What a model is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asked {
+    /// To go on with tokens.
+    Tokens(Vec<u32>),
+    /// To go on with a text.
+    Text(String),
+    /// What stands between two.
+    Between { prefix: String, suffix: String },
+    /// What a message is answered with, by its chat template.
+    Chat(Vec<Map<String, Value>>),
+}
+
+/// A message of a chat.
+pub fn message(role: &str, content: &str) -> Map<String, Value> {
+    let pairs = [("role", role), ("content", content)];
+    pairs.map(|(name, value)| (name.to_owned(), value.into())).into_iter().collect()
+}
+
+impl Asked {
+    /// Asks `llm`.
+    ///
+    /// # Errors
+    ///
+    /// As those of `llm` for each.
+    pub fn of(self, llm: &Llm, ask: &Ask) -> iree_llm::Result<Response> {
+        match self {
+            Self::Tokens(tokens) => llm.complete_tokens(tokens, ask),
+            Self::Text(text) => llm.complete(&text, ask),
+            Self::Between { prefix, suffix } => {
+                let place = Place { prefix: &prefix, suffix: &suffix, ..Place::default() };
+                llm.fill_in(&place, ask)
+            }
+            Self::Chat(messages) => llm.chat(&messages, ask),
+        }
+    }
 }
 
 /// What came out.
 #[derive(Debug)]
 pub struct Answer {
-    /// The tokens, why they ended, and the time they took.
-    pub generation: Generation,
+    /// Its tokens.
+    pub tokens: Vec<u32>,
     /// The text that was shown; `None` without a tokenizer.
     pub text: Option<String>,
-    /// The same as the model wrote it.
-    pub written: String,
-    /// From the beginning to the first token in hand.
-    pub first_token: Duration,
-    /// Whether Ctrl-C ended it.
-    pub interrupted: bool,
+    /// What was said, and what was thought before that.
+    content: String,
+    reasoning: String,
+    /// Why it ended; `None` is Ctrl-C.
+    reason: Option<FinishReason>,
+    /// Where its time went.
+    pub times: Times,
 }
 
-/// Generates from the tokens `new`, which follow what `session` already holds.
-///
-/// `before` is what the session holds and `new`, or its end: it decides how the first new tokens
-/// read. Each piece of text goes to `show` as soon as it is certain, as it is shown.
+/// Where the time of an answer went.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Times {
+    /// Tokens of the prompt that were run.
+    pub prompt_tokens: usize,
+    /// From when it was asked for to its first token, or to its end.
+    pub first_token: Duration,
+    /// Tokens behind the first.
+    pub tokens: usize,
+    /// Their time.
+    pub rest: Duration,
+}
+
+impl Times {
+    fn new(timings: &Timings, reason: FinishReason) -> Self {
+        let first_token = timings.first_token.unwrap_or(timings.total);
+        // The model's end is a step, too.
+        let steps = timings.tokens + usize::from(reason == FinishReason::Eos);
+        Self {
+            prompt_tokens: timings.prompt_tokens - timings.cached_tokens,
+            first_token,
+            tokens: steps.saturating_sub(1),
+            rest: timings.total - first_token,
+        }
+    }
+
+    /// Of an answer to `prompt` tokens that Ctrl-C has ended now.
+    fn of_interrupted(
+        prompt: usize,
+        start: Instant,
+        first_token: Option<Duration>,
+        tokens: usize,
+    ) -> Self {
+        let now = start.elapsed();
+        let first_token = first_token.unwrap_or(now);
+        let (tokens, rest) = (tokens.saturating_sub(1), now - first_token);
+        Self { prompt_tokens: prompt, first_token, tokens, rest }
+    }
+}
+
+/// Shows what comes of `response`, by `show`, until its end or Ctrl-C.
 ///
 /// # Errors
 ///
-/// The session's, the tokenizer's, or that of `show`, in which case the session is still whole.
-pub fn generate(
-    session: &mut dyn InferenceSession,
-    before: &[u32],
-    new: &[u32],
-    options: &mut GenerateOptions,
-    reading: Reading<'_>,
+/// The model's, the form's, or that of `show`.
+pub fn follow(
+    mut response: Response,
     mut show: impl FnMut(&str) -> io::Result<()>,
 ) -> Result<Answer> {
-    let Reading { tokenizer, writing, stops } = reading;
-    let stops = StopStrings::new(stops).context("--stop")?;
-    let mut stream = tokenizer
-        .map(|it| TextStream::new(it.detokenizer(before).showing(writing.special_ids(it)), stops));
-    let mut readable = Readable::new(writing.style);
-    let (mut written, mut shown) = (String::new(), String::new());
-    let mut show = |piece: &str| -> Result<()> {
-        if !piece.is_empty() {
-            shown.push_str(piece);
-            show(piece)?;
+    let (mut readable, mut shown) = (Readable::default(), String::new());
+    let (mut content, mut reasoning) = (String::new(), String::new());
+    let mut each = |part: iree_llm::Result<Part>| -> Result<()> {
+        let part = part?;
+        match &part {
+            Part::Content(text) => content += text,
+            Part::Reasoning(text) => reasoning += text,
+            // There are no tools here.
+            Part::Call(_) | Part::Arguments(_) => {}
         }
-        Ok(())
+        let piece = readable.push(part);
+        shown += &piece;
+        if piece.is_empty() { Ok(()) } else { Ok(show(&piece)?) }
     };
-
-    let generating = interrupt::generating();
-    options.interrupted = Some(Box::new(interrupt::stopped));
-    options.preceding = before[..before.len().saturating_sub(new.len())].to_vec();
     let start = Instant::now();
-    let mut first_token = None;
-    let mut stopped = false;
-    let mut failure = None;
-    let generation = xla_session::generate(session, new, options, |token| {
-        first_token.get_or_insert_with(|| start.elapsed());
-        let mut step = || -> Result<bool> {
-            let Some(stream) = &mut stream else { return Ok(false) };
-            let (piece, stopped) = stream.push(token)?;
-            written += &piece;
-            show(&readable.push(&piece))?;
-            Ok(stopped)
-        };
-        match step() {
-            Ok(it) => stopped = it,
-            Err(error) => failure = Some(error),
+    let interrupted = interrupt::follow(async || response.recv().await, &mut each)?;
+    // A prompt may take long.
+    if interrupted && !response.tokens().is_empty() {
+        response.stop();
+        while let Some(part) = response.blocking_recv() {
+            each(part)?;
         }
-        if stopped || failure.is_some() || interrupt::stopped() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    })?;
-    if let Some(error) = failure {
-        return Err(error);
     }
-    let interrupted = interrupt::stopped();
-    drop(generating);
+    let tokens: Vec<_> = response.tokens().iter().map(|it| it.id).collect();
+    let times = match response.end() {
+        Some(end) => Times::new(&end.timings, end.reason),
+        None => Times::of_interrupted(response.prompt().len(), start, None, tokens.len()),
+    };
+    let reason = response.end().map(|end| end.reason).filter(|_| !interrupted);
+    Ok(Answer { tokens, text: Some(shown), content, reasoning, reason, times })
+}
 
-    if let Some(stream) = stream {
-        let rest = stream.finish()?;
-        written += &rest;
-        show(&readable.push(&rest))?;
-        show(&readable.finish())?;
-    }
-    let first_token = first_token.unwrap_or(generation.timings.prefill);
-    let text = tokenizer.map(|_| shown);
-    Ok(Answer { generation, text, written, first_token, interrupted })
+/// The tokens that come of `answer` to a prompt of `prompt` tokens, until its end or Ctrl-C.
+///
+/// # Errors
+///
+/// The model's.
+pub fn count(prompt: usize, mut answer: batching::Answer) -> Result<Answer> {
+    let (mut tokens, mut end) = (Vec::new(), None);
+    let (start, mut first) = (Instant::now(), None);
+    interrupt::follow(
+        async || answer.recv().await,
+        |piece| {
+            first.get_or_insert_with(|| start.elapsed());
+            match piece? {
+                Piece::Token(token) => tokens.push(token.id),
+                Piece::Ended(ended) => end = Some(ended),
+            }
+            Ok(())
+        },
+    )?;
+    let times = match &end {
+        Some(end) => Times::new(&end.timings, end.reason),
+        None => Times::of_interrupted(prompt, start, first, tokens.len()),
+    };
+    let (content, reasoning) = (String::new(), String::new());
+    let reason = end.map(|end| end.reason);
+    Ok(Answer { tokens, text: None, content, reasoning, reason, times })
 }
 
 impl Answer {
     /// Why it ended, as JSON says it.
     pub fn finish_reason(&self) -> &'static str {
-        match self.generation.finish_reason {
-            FinishReason::Stop if self.interrupted => "interrupted",
-            reason => reason.as_str(),
-        }
-    }
-}
-
-#[cfg(test)]
-pub mod tests {
-    use super::*;
-    use crate::fixture;
-    use xla_session::{Capabilities, Error, Step};
-
-    /// Says a fixed text after every prompt, then EOS for ever; keeps what it was given.
-    pub struct Parrot {
-        capabilities: Capabilities,
-        script: Vec<u32>,
-        next: usize,
-        pub held: Vec<u32>,
-        pub prefills: Vec<Vec<u32>>,
-        pub resets: usize,
-        pub truncates: bool,
+        self.reason.map_or("interrupted", FinishReason::as_str)
     }
 
-    impl Parrot {
-        pub fn new(script: &[u32], context: usize) -> Self {
-            // Some tests add marks to the tokenizer.
-            let marks = text::AnswerStyle::Harmony.special_tokens().len();
-            let vocab = fixture::vocab_size() + marks;
-            Self {
-                capabilities: Capabilities::new("parrot", "perch", vocab, context, context),
-                script: script.to_vec(),
-                next: 0,
-                held: Vec::new(),
-                prefills: Vec::new(),
-                resets: 0,
-                truncates: true,
-            }
-        }
-
-        fn step(&mut self) -> Step {
-            let token = self.script.get(self.next).copied().unwrap_or(fixture::EOS);
-            self.next += 1;
-            Step::new(token)
-        }
+    /// Whether Ctrl-C ended it.
+    pub fn is_interrupted(&self) -> bool {
+        self.reason.is_none()
     }
 
-    impl InferenceSession for Parrot {
-        fn capabilities(&self) -> &Capabilities {
-            &self.capabilities
-        }
-
-        fn prefill(&mut self, tokens: &[u32]) -> xla_session::Result<Step> {
-            if tokens.is_empty() {
-                return Err(Error::EmptyPrompt);
-            }
-            let needed = self.held.len() + tokens.len();
-            let context = self.capabilities.context;
-            if needed > context {
-                return Err(Error::ContextFull { needed, context, max: context });
-            }
-            self.held.extend(tokens);
-            self.prefills.push(tokens.to_vec());
-            self.next = 0;
-            Ok(self.step())
-        }
-
-        fn decode_step(&mut self, token: u32) -> xla_session::Result<Step> {
-            self.held.push(token);
-            Ok(self.step())
-        }
-
-        /// A parrot takes every word for as likely.
-        fn read_logits(&mut self, logits: &mut Vec<f32>) -> xla_session::Result<()> {
-            logits.clear();
-            logits.resize(self.capabilities.vocab_size, 0.0);
-            Ok(())
-        }
-
-        fn position(&self) -> usize {
-            self.held.len()
-        }
-
-        fn truncate(&mut self, tokens: usize) -> usize {
-            if tokens < self.held.len() {
-                if self.truncates {
-                    self.held.truncate(tokens);
-                } else {
-                    self.reset();
-                }
-            }
-            self.held.len()
-        }
-
-        fn reset(&mut self) {
-            self.held.clear();
-            self.resets += 1;
-        }
+    /// Whether the context did.
+    pub fn fills_context(&self) -> bool {
+        self.reason == Some(FinishReason::Context)
     }
 
-    fn says(
-        script: &str,
-        stops: &[&str],
-        max_tokens: usize,
-        mut show: impl FnMut(&str) -> io::Result<()>,
-    ) -> Result<Answer> {
-        let folder = tempfile::tempdir().unwrap();
-        fixture::write_tokenizer(folder.path());
-        let tokenizer = Tokenizer::require(folder.path()).unwrap();
-        let mut parrot = Parrot::new(&tokenizer.encode(script, false).unwrap(), 64);
-        let mut options =
-            GenerateOptions { max_tokens, eos: vec![fixture::EOS], ..Default::default() };
-        let prompt = tokenizer.encode("p", true).unwrap();
-        let stops: Vec<_> = stops.iter().map(|&s| s.to_owned()).collect();
-        let reading =
-            Reading { tokenizer: Some(&tokenizer), writing: Writing::default(), stops: &stops };
-        generate(&mut parrot, &prompt, &prompt, &mut options, reading, &mut show)
-    }
-
-    #[test]
-    fn text_streams_and_ends_at_eos() {
-        let mut pieces = Vec::new();
-        let answer = says("the 🦊 fox", &[], 40, |piece| {
-            pieces.push(piece.to_owned());
-            Ok(())
-        });
-        let answer = answer.unwrap();
-        assert_eq!(answer.text.as_deref(), Some("the 🦊 fox"));
-        assert_eq!(pieces.concat(), "the 🦊 fox");
-        assert!(pieces.len() > 4, "{pieces:?}");
-        assert_eq!(answer.generation.finish_reason, FinishReason::Eos);
-        assert!(!answer.generation.tokens.contains(&fixture::EOS));
-    }
-
-    #[test]
-    fn a_stop_string_cuts_the_text() {
-        let answer = says("one, two, three", &["o, th"], 40, |_| Ok(())).unwrap();
-        assert_eq!(answer.text.as_deref(), Some("one, tw"));
-        assert_eq!(answer.generation.finish_reason, FinishReason::Stop);
-    }
-
-    #[test]
-    fn what_a_stop_string_held_back_comes_out_at_the_end() {
-        let answer = says("one, two", &["two!"], 40, |_| Ok(())).unwrap();
-        assert_eq!(answer.text.as_deref(), Some("one, two"));
-        let answer = says("abcdef", &[], 3, |_| Ok(())).unwrap();
-        assert_eq!(answer.text.as_deref(), Some("abc"));
-        assert_eq!(answer.generation.finish_reason, FinishReason::Length);
-    }
-
-    #[test]
-    fn an_answer_that_was_cut_did_not_stop_by_itself() {
-        let mut answer = says("abcdef", &["d"], 40, |_| Ok(())).unwrap();
-        assert_eq!(answer.finish_reason(), "stop");
-        answer.interrupted = true;
-        assert_eq!(answer.finish_reason(), "interrupted");
-        answer.generation.finish_reason = FinishReason::Length;
-        assert_eq!(answer.finish_reason(), "length");
-    }
-
-    #[test]
-    fn a_closed_pipe_ends_it_with_its_own_error() {
-        let error = says("abc", &[], 40, |_| Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        assert_eq!(kind, Some(io::ErrorKind::BrokenPipe));
+    /// The message that it is in a conversation that goes on.
+    pub fn message(&self) -> Map<String, Value> {
+        let mut message = message("assistant", &self.content);
+        if !self.reasoning.is_empty() {
+            message.insert("reasoning_content".to_owned(), self.reasoning.as_str().into());
+        }
+        message
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use xla_session::cache::Cache;
-use xla_session::config::ModelConfig;
 use xla_session::{
     Engine, EngineOptions, KvFormat, KvShare, LoadMode, Observer, Opened, Precision,
     SessionOptions, Tuning,
@@ -177,27 +176,12 @@ impl EngineArgs {
         Ok(opened)
     }
 
-    /// Opens `model` to draft for another one of `context` tokens, beyond which it has nothing to do.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`xla_session::open`].
-    pub fn open_draft(
-        &self,
-        model: &Model,
-        precision: Precision,
-        context: usize,
-        progress: &Arc<Progress>,
-    ) -> Result<Opened> {
-        let own = ModelConfig::from_dir(&model.folder)?.max_position_embeddings;
-        let context = Some(context.min(own));
-        let place = PlaceArgs { context, kv_cache: None, ..self.place.clone() };
-        let opened = place.open(model, precision, None, progress.observer())?;
-        progress.finish();
-        Ok(opened)
+    /// How weights lie in memory.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
-    /// Opens `model` for many sequences at once, whose keys and values take what `kv` says at most, and are kept
+    /// Opens `model` for one sequence, or for many at once, whose keys and values take what `kv` says at most, and are kept
     /// for other processes in `share`, if that is given.
     ///
     /// # Errors
@@ -206,7 +190,7 @@ impl EngineArgs {
     pub fn open_engine(
         &self,
         model: &Model,
-        kv: &KvArgs,
+        kv: Option<&KvArgs>,
         share: Option<KvShare>,
         progress: &Arc<Progress>,
     ) -> Result<Engine> {
@@ -215,8 +199,29 @@ impl EngineArgs {
         let mut options = EngineOptions::default();
         options.context = self.place.context;
         options.share = share;
-        options.kv_bytes = kv.kv_memory.map(|mib| mib << 20);
-        Ok(Engine::new(&model, &options.with_usual_room(&model))?)
+        if let Some(kv) = kv {
+            options.kv_bytes = kv.kv_memory.map(|mib| mib << 20);
+            options = options.with_usual_room(&model);
+        }
+        Ok(Engine::new(&model, &options)?)
+    }
+
+    /// Opens `model` to draft for another one, with weights in `precision`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PlaceArgs::open_model`].
+    pub fn open_draft(
+        &self,
+        model: &Model,
+        precision: Precision,
+        progress: &Arc<Progress>,
+    ) -> Result<xla_session::Model> {
+        // Its context is its own, and its cache what goes with its precision.
+        let place = PlaceArgs { context: None, kv_cache: None, ..self.place.clone() };
+        let model = place.open_model(model, precision, progress.observer())?;
+        progress.finish();
+        Ok(model)
     }
 }
 

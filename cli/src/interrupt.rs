@@ -75,6 +75,41 @@ impl Drop for Generating {
     }
 }
 
+/// How often somebody looks for Ctrl-C who waits for something else.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Ready once Ctrl-C was pressed.
+pub async fn pressed() {
+    while !stopped() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Takes what is `next` with `each`, as long as something comes, or until Ctrl-C, which is returned.
+///
+/// # Errors
+///
+/// Those of `each`, behind which nothing is taken.
+pub fn follow<T>(
+    mut next: impl AsyncFnMut() -> Option<T>,
+    mut each: impl FnMut(T) -> Result<()>,
+) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let _generating = generating();
+    runtime.block_on(async {
+        loop {
+            tokio::select! {
+                biased;
+                () = pressed() => return Ok(true),
+                it = next() => match it {
+                    Some(it) => each(it)?,
+                    None => return Ok(false),
+                },
+            }
+        }
+    })
+}
+
 /// The exit code of a command that was or was not interrupted.
 pub fn exit_code(interrupted: bool) -> ExitCode {
     if interrupted { ExitCode::from(EXIT) } else { ExitCode::SUCCESS }

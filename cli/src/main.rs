@@ -12,7 +12,6 @@ mod answer;
 mod bench;
 #[cfg(feature = "iree")]
 mod compiler;
-mod conversation;
 mod engine;
 mod form;
 mod incoming;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
-use iree_llm::Files;
 use iree_llm::hub::{Asked, Hub, ModelId};
+use iree_llm::{Files, Llm};
 use text::{ChatTemplate, Tokenizer};
-use xla_session::LoadMode;
+use xla_session::{Batcher, LoadMode};
 
 use crate::progress::Progress;
 use crate::registry::SMOLLM2;
@@ -82,6 +82,23 @@ impl Model {
         self.find_chat_template()?.ok_or_else(|| {
             without_template(text::Error::NoChatTemplate { folder: self.folder.clone() }.into())
         })
+    }
+}
+
+impl Model {
+    /// What answers, run by `batcher`: neither vectors nor ranks are asked for.
+    ///
+    /// # Errors
+    ///
+    /// The system has no thread.
+    pub fn llm(
+        &self,
+        batcher: Batcher,
+        tokenizer: Tokenizer,
+        template: Option<ChatTemplate>,
+    ) -> Result<Llm> {
+        let no_vectors = Err(anyhow!("none are asked for").into());
+        Ok(Llm::new(&self.name, batcher, tokenizer, template, no_vectors, Ok(None))?)
     }
 }
 

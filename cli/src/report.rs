@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use xla_session::{DraftCounts, Timings};
+use xla_session::DraftCounts;
 
-use crate::answer::Answer;
+use crate::answer::Times;
 
 /// What `generate --json` prints.
 #[derive(Debug, Serialize)]
@@ -46,6 +46,11 @@ impl Drafts {
         Self { drafted, accepted }
     }
 
+    /// Of what was drafted since there were so many.
+    pub fn since(before: DraftCounts, now: DraftCounts) -> Self {
+        Self { drafted: now.drafted - before.drafted, accepted: now.accepted - before.accepted }
+    }
+
     /// ", 30 of 41 drafts right", where there were some.
     pub fn line(&self) -> String {
         let Self { drafted, accepted } = self;
@@ -65,28 +70,28 @@ pub struct Seconds {
     pub compile_s: f64,
     /// From the prompt's tokens in hand to the first token in hand.
     pub ttft_s: f64,
-    /// Tokens of the prompt.
+    /// Tokens of the prompt that were run: in a chat those that are new.
     pub prefill_n: usize,
     /// Their time, the choice of the first token included.
     pub prefill_s: f64,
-    /// Steps after the first token.
+    /// Tokens after the first, and the model's end if it came.
     pub decode_n: usize,
     /// Their time.
     pub decode_s: f64,
 }
 
 impl Seconds {
-    /// The times of an answer and of opening the session.
-    pub fn new(load: Duration, compile: Duration, answer: &Answer) -> Self {
-        let Timings { prefill_tokens, prefill, decode_tokens, decode } = answer.generation.timings;
+    /// The times of an answer and of opening the model.
+    pub fn new(load: Duration, compile: Duration, times: &Times) -> Self {
+        let Times { prompt_tokens, first_token, tokens, rest } = *times;
         Self {
             load_s: load.as_secs_f64(),
             compile_s: compile.as_secs_f64(),
-            ttft_s: answer.first_token.as_secs_f64(),
-            prefill_n: prefill_tokens,
-            prefill_s: prefill.as_secs_f64(),
-            decode_n: decode_tokens,
-            decode_s: decode.as_secs_f64(),
+            ttft_s: first_token.as_secs_f64(),
+            prefill_n: prompt_tokens,
+            prefill_s: first_token.as_secs_f64(),
+            decode_n: tokens,
+            decode_s: rest.as_secs_f64(),
         }
     }
 

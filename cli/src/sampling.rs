@@ -93,12 +93,12 @@ impl SamplingArgs {
         }
     }
 
-    /// The sampler that the flags describe for the model whose `own` values are so; `None` is greedy.
+    /// How the flags say tokens are drawn, of the model whose `own` values are so; `None` is greedy.
     ///
     /// # Errors
     ///
     /// A value is out of range.
-    pub fn sampler(&self, own: &SamplerOptions) -> Result<Option<Sampler>> {
+    pub fn options(&self, own: &SamplerOptions) -> Result<Option<SamplerOptions>> {
         let plain = SamplerOptions::default();
         let cuts = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
         let temperature = self.temp.unwrap_or(if cuts { own.temperature } else { 0.0 });
@@ -119,7 +119,7 @@ impl SamplingArgs {
             seed: self.seed.unwrap_or_else(arbitrary_seed),
             ..plain
         };
-        Ok(Some(Sampler::new(options)?))
+        Ok(Some(Sampler::new(options)?.options().clone()))
     }
 }
 
@@ -150,11 +150,7 @@ mod tests {
 
     fn sampler(flags: &[&str]) -> Option<SamplerOptions> {
         let flags = Flags::try_parse_from([&[""], flags].concat()).unwrap();
-        flags
-            .sampling
-            .sampler(&SamplerOptions::default())
-            .unwrap()
-            .map(|sampler| sampler.options().clone())
+        flags.sampling.options(&SamplerOptions::default()).unwrap()
     }
 
     #[test]
@@ -185,7 +181,7 @@ mod tests {
         };
         let sampler = |flags: &[&str]| {
             let flags = Flags::try_parse_from([&[""], flags].concat()).unwrap();
-            flags.sampling.sampler(&own).unwrap().map(|sampler| sampler.options().clone())
+            flags.sampling.options(&own).unwrap()
         };
         let penalised = sampler(&[]).unwrap();
         assert_eq!((penalised.temperature, penalised.repeat_penalty), (0.0, 1.05));
@@ -213,7 +209,7 @@ mod tests {
         assert!(
             flags
                 .sampling
-                .sampler(&SamplerOptions::default())
+                .options(&SamplerOptions::default())
                 .unwrap_err()
                 .to_string()
                 .contains("top-p")

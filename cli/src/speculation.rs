@@ -3,10 +3,10 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
-use xla_session::batching::Speculate;
-use xla_session::{InferenceSession, ModelDrafter, NgramDrafter, Precision, Speculation};
+use xla_session::batching::{BatcherOptions, Speculate};
+use xla_session::{Batcher, Engine, Precision};
 
 use crate::engine::EngineArgs;
 use crate::model_source::ModelArgs;
@@ -20,7 +20,7 @@ pub struct SpeculationArgs {
     /// tokens. auto: as many as pay, none where drafts are wrong. off: none. N: so many each time
     #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off|N", default_value = "auto",
           value_parser = Speculate::from_str)]
-    pub speculate: Speculate,
+    speculate: Speculate,
 
     /// A smaller model with the same tokenizer that drafts, as --model
     /// [default: what followed the last tokens where they occurred before]
@@ -35,50 +35,37 @@ pub struct SpeculationArgs {
 
 impl SpeculationArgs {
     /// Whether flags ask for drafts of a kind.
-    pub fn is_asked_for(&self) -> bool {
+    fn is_asked_for(&self) -> bool {
         let drafts = self.draft_model.is_some() || matches!(self.speculate, Speculate::Fixed(_));
         drafts && self.speculate != Speculate::Off
     }
 
-    /// What drafts for `session`; `None` is nothing.
+    /// What runs requests on `engine`, by `options` and with these drafts, unless there is a reason for `none`; a model for them
+    /// is opened as `args` say.
     ///
     /// # Errors
     ///
     /// The draft model cannot be opened, or is of another vocabulary.
-    pub fn speculation(
+    pub fn batcher(
         &self,
-        session: &dyn InferenceSession,
-        engine: &EngineArgs,
+        engine: Engine,
+        mut options: BatcherOptions,
+        none: Option<&str>,
+        args: &EngineArgs,
         progress: &Arc<Progress>,
-    ) -> Result<Option<Speculation>> {
-        let capabilities = session.capabilities();
-        if self.speculate == Speculate::Off {
-            return Ok(None);
+    ) -> Result<Batcher> {
+        let states = "layers of this model keep states, which cannot take tokens back";
+        let none = none.or_else(|| engine.has_states().then_some(states));
+        let drafts = none.is_none() && engine.check_logits().is_ok();
+        options.speculate = if drafts { self.speculate } else { Speculate::Off };
+        if let Some(why) = none.filter(|_| self.is_asked_for()) {
+            progress.say(&format!("no drafts: {why}"));
         }
-        if !capabilities.verifies_drafts {
-            if self.is_asked_for() {
-                let (engine, device) = (capabilities.engine, &capabilities.device);
-                progress.say(&format!(
-                    "no drafts: {engine} on {device} cannot take those back that are wrong"
-                ));
-            }
-            return Ok(None);
-        }
-        let Some(model) = &self.draft_model else {
-            return Ok(self.with(NgramDrafter::default()));
-        };
-        let model = ModelArgs { model: Some(model.clone()) };
-        let model = model.locate_for(engine.load_mode(), progress)?;
-        let opened =
-            engine.open_draft(&model, self.draft_precision, capabilities.context, progress)?;
-        Ok(self.with(ModelDrafter::new(opened.session, capabilities.vocab_size)?))
-    }
-
-    fn with(&self, drafter: impl xla_session::Drafter + 'static) -> Option<Speculation> {
-        match self.speculate {
-            Speculate::Auto => Some(Speculation::auto(drafter)),
-            Speculate::Off => None,
-            Speculate::Fixed(tokens) => Some(Speculation::fixed(drafter, tokens)),
-        }
+        let model = self.draft_model.clone().filter(|_| options.speculate != Speculate::Off);
+        let Some(name) = model else { return Ok(Batcher::new(engine, &options)?) };
+        let model = ModelArgs { model: Some(name) }.locate_for(args.load_mode(), progress)?;
+        let name = || format!("--draft-model {}", model.name);
+        let draft = args.open_draft(&model, self.draft_precision, progress).with_context(name)?;
+        Batcher::new(engine, &options)?.with_draft_model(&draft).with_context(name)
     }
 }

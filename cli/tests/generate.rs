@@ -281,7 +281,7 @@ fn chat_answers_each_line_and_keeps_the_conversation() {
         .collect();
     assert_eq!(prefills.len(), 3, "{messages}");
     assert!(prefills[1] < prefills[0], "the second turn is shorter: {prefills:?}");
-    assert_eq!(prefills[2], prefills[0], "a reset starts over");
+    assert_eq!(prefills[2], 1, "what was said before the reset is still known");
     assert!(messages.contains("/nonsense: no such command"), "{messages}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("/reset"));
 }
@@ -363,6 +363,80 @@ fn ctrl_c_ends_the_text_and_keeps_the_result() {
     assert_eq!(rest.last(), Some(&b'\n'));
     let messages = String::from_utf8_lossy(&output.stderr);
     assert!(messages.contains("tok/s"), "the summary is still printed: {messages}");
+}
+
+#[test]
+fn a_question_that_does_not_fit_leaves_the_conversation_as_it_was() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let long = "x".repeat(400);
+    let lines = format!("Who?\n{long}\nWhy?\n");
+    let said = |lines: &str| {
+        let run = program(&["chat", "-m", folder, "-n", "5"])
+            .write_stdin(lines.to_owned())
+            .assert()
+            .success();
+        let output = run.get_output();
+        (output.stdout.clone(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (answers, messages) = said(&lines);
+    assert!(messages.contains("/reset begins anew"), "{messages}");
+    assert_eq!(answers, said("Who?\nWhy?\n").0);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_is_why_an_answer_ended() {
+    let model = model();
+    let config = model.path().join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text =
+        text.replace("\"max_position_embeddings\": 256", "\"max_position_embeddings\": 200000");
+    std::fs::write(config, text).unwrap();
+    let folder = model.path().to_str().unwrap();
+    let more = ["-p", "x", "-n", "200000", "--ignore-eos", "--json"];
+    let child = support::running()
+        .args(["generate", "-m", folder])
+        .args(more)
+        .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    support::signal("-INT", &child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["finish_reason"], "interrupted");
+    let tokens = report["tokens"].as_array().unwrap().len();
+    assert!(tokens > 1 && !report["text"].as_str().unwrap().is_empty());
+    assert_eq!(report["timings"]["decode_n"], tokens - 1);
+    assert!(report["timings"]["prefill_n"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_smaller_model_drafts_and_the_tokens_are_the_same() {
+    let ask = ["generate", "-m", TALES, "-p", "A fox lived", "-n", "60", "--json", "-q"];
+    let more = ["--speculate", "4", "--draft-model", TALES];
+    for chance in [&[][..], &["--temp", "0.8", "--seed", "3"]] {
+        let plain = json(&[&ask[..], &["--speculate", "off"], chance].concat());
+        let drafted = json(&[&ask[..], &more, chance].concat());
+        assert_eq!(drafted["tokens"], plain["tokens"]);
+        assert_eq!(plain["drafts"]["drafted"], 0);
+        let count = |name: &str| drafted["drafts"][name].as_u64().unwrap();
+        assert!(2 * count("accepted") > count("drafted"), "{}", drafted["drafts"]);
+    }
+    // Of another vocabulary; and where nothing is drafted, nobody asks what would.
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let other = ["generate", "-m", TALES, "-p", "x", "-n", "2", "--draft-model", folder];
+    let message = support::fails(1, &other);
+    assert!(message.contains("--draft-model") && message.contains("vocabulary"), "{message}");
+    for more in [["--speculate", "off"], ["--regex", "a|b"]] {
+        succeeds(&[&other[..], &more].concat());
+    }
 }
 
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use serde::Serialize;
 use text::{ChatTemplate, Infill, Place, RenderOptions, Reply, StopStrings, TextStream, Tokenizer};
-use xla_session::batching::{Answer, Batcher, BatcherOptions, Ended, Piece, Request, Worker};
+use xla_session::batching::{
+    Answer, Batcher, BatcherOptions, Ended, Piece, Request, Speculate, Worker,
+};
 use xla_session::config::ModelConfig;
 use xla_session::sample::{Sampler, SamplerOptions};
-use xla_session::{Engine, Model};
+use xla_session::{Engine, Model, SessionOptions};
 
 use crate::form::{Forms, Start};
 use crate::ranking::Score;
@@ -79,7 +81,16 @@ impl Llm {
         let mut batching = BatcherOptions::of(&engine);
         batching.scheduler.most_running = batching.scheduler.most_running.min(options.parallel);
         (batching.gap, batching.speculate) = (options.gap, options.speculate);
-        let batcher = Batcher::new(engine, &batching)?;
+        let mut batcher = Batcher::new(engine, &batching)?;
+        let drafts = options.speculate != Speculate::Off && !batcher.engine().has_states();
+        if let Some(name) = options.draft_model.as_ref().filter(|_| drafts) {
+            let files = Files::find(name, &*options.progress)?;
+            let precision = options.draft_precision;
+            let (context, kv_cache) = (None, None);
+            let session =
+                &SessionOptions { precision, context, kv_cache, ..options.session.clone() };
+            batcher = batcher.with_draft_model(&Model::open(files.path(), session)?)?;
+        }
         let name = options.name.clone().unwrap_or_else(|| served_name(name));
         Self::new(&name, batcher, tokenizer, template, vectors, ranking)
     }
@@ -245,10 +256,12 @@ impl Llm {
             (constraint, (start.name(), failure))
         });
         let (constraint, unkept) = kept.unzip();
-        let (heard, response) = Heard::new(self, stream, reply, unkept);
+        let max_tokens = ask.max_tokens.filter(|most| *most <= room);
+        let is_open = max_tokens.is_none();
+        let (heard, response) = Heard::new(self, prompt.clone(), stream, reply, unkept, is_open);
         let request = Request {
             prompt,
-            max_tokens: ask.max_tokens.map_or(room, |most| most.min(room)),
+            max_tokens: max_tokens.unwrap_or(room),
             eos: if ask.ignore_eos {
                 Vec::new()
             } else {

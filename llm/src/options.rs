@@ -8,7 +8,7 @@ use xla_session::batching::{Gap, Speculate};
 use xla_session::cache::Cache;
 use xla_session::pooling::normalize;
 use xla_session::sample::SamplerOptions;
-use xla_session::{EngineOptions, Pooling, SessionOptions};
+use xla_session::{EngineOptions, Pooling, Precision, SessionOptions};
 
 use crate::sentence_transformers::Said;
 use crate::{Dense, Form, Progress, Result, ToolChoice};
@@ -30,6 +30,11 @@ pub struct LlmOptions {
     pub gap: Gap,
     /// Whether tokens are guessed and verified. Answers are the same.
     pub speculate: Speculate,
+    /// The name of a smaller model with the same tokenizer that guesses them; `None` guesses what followed the last few where
+    /// they occurred before.
+    pub draft_model: Option<String>,
+    /// How its weights lie in memory: what it gets wrong costs time and nothing else.
+    pub draft_precision: Precision,
     /// Hears of a model that is fetched.
     pub progress: Arc<dyn Progress>,
 }
@@ -44,6 +49,8 @@ impl Default for LlmOptions {
             parallel: 16,
             gap: Gap::default(),
             speculate: Speculate::Auto,
+            draft_model: None,
+            draft_precision: Precision::Int4,
             progress: Arc::new(()),
         }
     }
@@ -58,6 +65,8 @@ impl fmt::Debug for LlmOptions {
             .field("parallel", &self.parallel)
             .field("gap", &self.gap)
             .field("speculate", &self.speculate)
+            .field("draft_model", &self.draft_model)
+            .field("draft_precision", &self.draft_precision)
             .finish_non_exhaustive()
     }
 }

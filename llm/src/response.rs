@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
@@ -105,6 +106,9 @@ pub struct Response {
     events: UnboundedReceiver<Result<Event>>,
     /// Which goes on as long as somebody waits.
     _llm: Llm,
+    prompt: Vec<u32>,
+    /// Whether it has to end.
+    stop: Arc<AtomicBool>,
     /// Those of what has been taken, and of what comes next.
     tokens: Vec<Token>,
     /// What has come and was not taken.
@@ -128,6 +132,17 @@ impl Response {
     /// The model fails, or [has stopped](xla_session::Error::Stopped). Nothing follows.
     pub async fn recv(&mut self) -> Option<Result<Part>> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+
+    /// Has it end with its next token: what is left of its text, and [its end](Self::end), still come. Dropping it ends it at
+    /// once.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// The tokens that it is an answer to, with those that the chat template and the tokenizer have added.
+    pub fn prompt(&self) -> &[u32] {
+        &self.prompt
     }
 
     /// Its tokens so far: what is said of them may come later.
@@ -317,21 +332,29 @@ pub(crate) struct Heard {
     failure: Option<text::Error>,
     /// What a form is called, if there is one, and why it could not be kept to.
     unkept: Option<(&'static str, Arc<OnceLock<String>>)>,
+    /// Whether it may be as long as there is room.
+    is_open: bool,
+    /// Whether it has to end.
+    stop: Arc<AtomicBool>,
     events: UnboundedSender<Result<Event>>,
 }
 
 impl Heard {
-    /// With who waits for it.
+    /// What is heard of the answer to `prompt`, with who waits for it.
     pub fn new(
         llm: &Llm,
+        prompt: Vec<u32>,
         stream: TextStream,
         reply: Option<Reply>,
         unkept: Option<(&'static str, Arc<OnceLock<String>>)>,
+        is_open: bool,
     ) -> (Self, Response) {
         let (sender, events) = mpsc::unbounded_channel();
-        let heard = Self { stream: Some(stream), reply, failure: None, unkept, events: sender };
+        let (stream, failure, stop) = (Some(stream), None, Arc::<AtomicBool>::default());
+        let heard =
+            Self { stream, reply, failure, unkept, is_open, stop: stop.clone(), events: sender };
         let (_llm, tokens, parts) = (llm.clone(), Vec::new(), VecDeque::new());
-        (heard, Response { events, _llm, tokens, parts, end: None, over: false })
+        (heard, Response { events, _llm, prompt, stop, tokens, parts, end: None, over: false })
     }
 
     /// Whoever is not there any more has no use for it.
@@ -367,7 +390,11 @@ impl Listener for Heard {
             Ok((text, stopped)) => {
                 let parts = self.read(text, false);
                 self.send(Ok(Event::Token(token, parts)))?;
-                if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if stopped || self.stop.load(Ordering::Relaxed) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             }
             Err(error) => {
                 self.failure = Some(error);
@@ -391,7 +418,11 @@ impl Listener for Heard {
             Err(error) => return self.send(Err(error.into())),
         };
         let parts = self.read(text, true);
-        let reason = if stop.is_some() { FinishReason::Stop } else { ended.reason };
+        let reason = match ended.reason {
+            _ if stop.is_some() => FinishReason::Stop,
+            FinishReason::Length if self.is_open => FinishReason::Context,
+            reason => reason,
+        };
         self.send(Ok(Event::End(parts, End { reason, stop, timings: ended.timings })))
     }
 

@@ -160,7 +160,7 @@ impl Message {
             FinishReason::Length | FinishReason::Context => "max_tokens",
             _ if self.blocks.iter().any(|block| block["type"] == "tool_use") => "tool_use",
             FinishReason::Stop if end.stop.is_some() => "stop_sequence",
-            FinishReason::Eos | FinishReason::Stop | FinishReason::Interrupted => "end_turn",
+            FinishReason::Eos | FinishReason::Stop => "end_turn",
         }
     }
 

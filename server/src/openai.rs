@@ -47,7 +47,7 @@ pub(crate) struct OpenAi<C> {
 /// Why an answer has ended.
 pub(crate) fn reason(end: &End) -> &'static str {
     match end.reason {
-        FinishReason::Eos | FinishReason::Stop | FinishReason::Interrupted => "stop",
+        FinishReason::Eos | FinishReason::Stop => "stop",
         FinishReason::Length | FinishReason::Context => "length",
     }
 }

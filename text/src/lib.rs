@@ -3,8 +3,8 @@
 //! The modules in reading order: what a model file says of its tokens ([`Vocabulary`]), a model's
 //! tokenizer ([`Tokenizer`]), the text of tokens as they are generated ([`Detokenizer`]), up to a
 //! stop string ([`StopStrings`]), both together ([`TextStream`]); a conversation as the text that
-//! the model was trained on ([`ChatTemplate`]), and which of its tokens a model has already seen
-//! ([`Transcript`]); what an answer is made of ([`Reply`]); a place in a text to fill in ([`Infill`]).
+//! the model was trained on ([`ChatTemplate`]); what an answer is made of ([`Reply`]); a place in a text to fill in
+//! ([`Infill`]).
 //!
 //! Libraries below panic on some damaged files: such panics are errors here, and the first call puts a panic hook before
 //! the one that is there, which keeps them from being printed and passes all others on. A program that aborts where it
@@ -19,7 +19,6 @@ mod stop_strings;
 mod stream;
 
 mod chat_template;
-mod transcript;
 
 mod reply;
 
@@ -39,5 +38,4 @@ pub use reply::{
 pub use stop_strings::StopStrings;
 pub use stream::TextStream;
 pub use tokenizer::{Tokenizer, tokens_in};
-pub use transcript::Transcript;
 pub use vocabulary::{TokenType, Vocabulary};

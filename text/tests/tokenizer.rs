@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use text::{StopStrings, TextStream, Tokenizer, Transcript};
+use text::{StopStrings, TextStream, Tokenizer};
 
 fn tokenizer() -> (tempfile::TempDir, Tokenizer) {
     let folder = tempfile::tempdir().unwrap();
@@ -218,23 +218,4 @@ fn a_stream_gives_what_it_held_back_at_its_end() {
         let shown: String = cut.iter().map(|&id| stream.push(id).unwrap().0).collect();
         assert_eq!((shown.as_str(), stream.finish().unwrap().as_str()), ("a END ", rest));
     }
-}
-
-#[test]
-fn a_transcript_goes_on_with_the_tokens_that_were_written() {
-    let (_folder, tokenizer) = tokenizer();
-    let letters: Vec<u32> =
-        ["t", "h", "e"].iter().flat_map(|it| tokenizer.encode(it, false).unwrap()).collect();
-    assert_ne!(letters, tokenizer.encode("the", false).unwrap());
-    let past = Transcript { tokens: letters.clone(), text: "the".into() };
-    let of = |held, rendered: &str| past.continued(&tokenizer, held, rendered).unwrap();
-    // After an added token the new part is encoded on its own.
-    let next = of(3, "the<|turn|>x").unwrap();
-    assert_eq!(next[..3], letters);
-    assert_eq!(next[3..], tokenizer.encode("<|turn|>x", false).unwrap());
-    // Without one the two parts might have made other tokens together.
-    assert_eq!(of(3, "thex"), None);
-    // What the model has not seen yet may change.
-    assert_eq!(of(0, "thex"), Some(tokenizer.encode("thex", false).unwrap()));
-    assert_eq!(of(3, "THE<|turn|>x"), None);
 }

@@ -11,8 +11,10 @@
 //! A [`Worker`] is one on a thread of its own, for requests from anywhere.
 
 mod answer;
+mod draft_model;
 mod guesses;
 mod likelihood;
+mod ngrams;
 mod request;
 mod sequences;
 mod step_cost;
@@ -28,6 +30,7 @@ use std::time::{Duration, Instant};
 use kernels::KV_BLOCK;
 
 pub use self::answer::{Answer, Blocking, Piece};
+use self::draft_model::DraftModel;
 use self::guesses::Book;
 pub use self::likelihood::Likelihood;
 use self::request::Job;
@@ -36,11 +39,11 @@ use self::sequences::{Allowance, Sequences};
 use self::step_cost::StepCost;
 pub use self::worker::{Listener, Worker};
 pub use crate::constraint::Constraint;
-use crate::engine::{Engine, Output, Run};
+use crate::engine::{Engine, Model, Output, Run};
 use crate::sample::suppress;
 pub use crate::scheduler::RequestId;
 use crate::scheduler::{self, Plan, Scheduler, SchedulerOptions, State};
-use crate::{DraftCounts, Error, FinishReason, Result};
+use crate::{Error, FinishReason, Result};
 use crate::{kv_share, pages};
 
 /// How a [`Batcher`] makes its steps.
@@ -51,7 +54,8 @@ pub struct BatcherOptions {
     pub scheduler: SchedulerOptions,
     /// How long those may take in which streams go on.
     pub gap: Gap,
-    /// Whether tokens are guessed, from the text of each request so far, and verified. Answers are the same.
+    /// Whether tokens are guessed, from the text of each request so far or by [a smaller
+    /// model](Batcher::with_draft_model), and verified. Answers are the same.
     pub speculate: Speculate,
 }
 
@@ -151,6 +155,8 @@ pub struct Batcher {
     gap: Gap,
     cost: StepCost,
     speculate: Speculate,
+    /// What guesses, if not the text of each request does.
+    draft_model: Option<DraftModel>,
     /// Of what guesses cost and gain.
     book: Book,
     drafts: DraftCounts,
@@ -178,6 +184,15 @@ pub struct Token {
     pub id: u32,
     /// How likely it was, where the request [asks](Request::likelihood) for that.
     pub likelihood: Option<Likelihood>,
+}
+
+/// What became of drafts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DraftCounts {
+    /// Tokens that were drafted and verified.
+    pub drafted: usize,
+    /// Those that were right.
+    pub accepted: usize,
 }
 
 /// Counts of a [`Batcher`].
@@ -240,6 +255,7 @@ impl Batcher {
             gap: *gap,
             cost: StepCost::default(),
             speculate: *speculate,
+            draft_model: None,
             book: Book::default(),
             drafts: DraftCounts::default(),
             beside: 0,
@@ -247,6 +263,19 @@ impl Batcher {
             failures: 0,
             rows: 0,
         })
+    }
+
+    /// Has tokens guessed by `model`, a smaller one with the same tokenizer, where they are
+    /// [guessed](BatcherOptions::speculate) at all. Answers are the same. Its keys and values take memory for as many tokens as
+    /// those of the engine.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported): the vocabularies differ in size, or the smaller model makes no tokens, or keeps
+    /// states of sequences. No memory.
+    pub fn with_draft_model(mut self, model: &Model) -> Result<Self> {
+        self.draft_model = Some(DraftModel::new(model, &self.engine)?);
+        Ok(self)
     }
 
     /// Lets `request` wait for its turn.
@@ -327,9 +356,9 @@ impl Batcher {
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Result<Vec<(RequestId, Ended)>> {
         let began = Instant::now();
-        self.draft();
+        let gap = self.gap.while_waiting(self.scheduler.prompts());
+        let drafting = self.draft(gap);
         let Self { engine, scheduler, jobs, .. } = self;
-        let gap = self.gap.while_waiting(scheduler.prompts());
         let allowance = gap.fetches(began);
         let mut sequences = Sequences { engine, jobs, allowance };
         scheduler.fetch(&mut sequences);
@@ -383,7 +412,8 @@ impl Batcher {
         let others = rows - streams - guessed;
         let took = began.elapsed() - fetched;
         let right = self.drafts.accepted - before.accepted;
-        self.book.stepped(streams, (guessed, right), self.cost.expected(streams, others), took);
+        let expected = self.cost.expected(streams, others);
+        self.book.stepped(streams, (guessed, right), expected, took, drafting);
         self.cost.stepped(streams + guessed, others, took);
         Ok(ended)
     }
@@ -424,29 +454,62 @@ impl Batcher {
         self.engine
     }
 
-    /// Proposes what is known, or guessed, to come next.
-    fn draft(&mut self) {
-        let streams = self.scheduler.streams();
+    /// Proposes what is known, or guessed, to come next. Returns how long a smaller model took for that.
+    fn draft(&mut self, gap: Gap) -> Duration {
+        let Self { engine, scheduler, jobs, draft_model, .. } = self;
+        let streams = scheduler.streams();
+        let round = draft_model.as_ref().map_or(Duration::ZERO, |it| it.round(streams));
         let (price, most) = match self.speculate {
             Speculate::Off => (None, 0),
-            Speculate::Auto => (self.cost.price_of_row(streams), self.book.allows(streams)),
-            Speculate::Fixed(count) => (None, count.min(self.engine.rows())),
+            Speculate::Auto => (self.cost.price_of_row(streams, round), self.book.allows(streams)),
+            Speculate::Fixed(count) => (None, count.min(engine.rows())),
         };
-        for (&id, job) in &mut self.jobs {
+        let mut wanted = Vec::new();
+        for (&id, job) in &mut *jobs {
             // These are right, but not always kept.
-            let mut drafts = if self.engine.has_states() { Vec::new() } else { job.forced() };
-            if let (Some(guesser), Some(tokens)) = (job.guesser(), self.scheduler.tokens(id))
+            let mut drafts = if engine.has_states() { Vec::new() } else { job.forced() };
+            if let (Some(guesser), Some(tokens)) = (job.guesser(), scheduler.tokens(id))
                 && most > 0
-                && guesser.read(tokens)
             {
-                drafts = match (self.speculate, price) {
-                    (Speculate::Fixed(_), _) => guesser.look_up(tokens, most),
-                    (_, Some(price)) => guesser.guess(tokens, price, most),
+                let count = match (self.speculate, price) {
+                    (Speculate::Fixed(_), _) => most,
+                    (_, Some(price)) => guesser.count(price, most),
                     // What a row costs is not known before the first step.
-                    (_, None) => Vec::new(),
+                    (_, None) => 0,
                 };
+                if draft_model.is_some() {
+                    wanted.push((id, count));
+                } else if guesser.read(tokens) {
+                    drafts = guesser.look_up(tokens, count);
+                }
             }
-            self.scheduler.draft(id, drafts);
+            scheduler.draft(id, drafts);
+        }
+        let Some(model) = draft_model else { return Duration::ZERO };
+        model.retain(|id| scheduler.is_stream(id));
+        let streams = wanted.iter().filter(|(id, _)| scheduler.is_stream(*id)).filter_map(|of| {
+            let (id, job) = (of.0, jobs.get(&of.0)?);
+            // The last token of an answer is no draft.
+            let most = of.1.min(job.left().saturating_sub(1));
+            let (tokens, sampler) = (scheduler.tokens(id)?, job.sampler.as_ref());
+            (most > 0).then_some(draft_model::Stream {
+                id,
+                tokens,
+                prompt: job.prompt,
+                sampler,
+                most,
+            })
+        });
+        match model.draft(&streams.collect::<Vec<_>>(), gap) {
+            Ok((drafts, took)) => {
+                drafts.into_iter().for_each(|(id, drafts)| scheduler.draft(id, drafts));
+                took
+            }
+            Err(error) => {
+                tracing::error!("the draft model fails, and drafts no more: {error}");
+                *draft_model = None;
+                Duration::ZERO
+            }
         }
     }
 
@@ -480,7 +543,7 @@ impl Batcher {
             output => output,
         };
         let token = match output {
-            Output::Token(id) => Some(Token { id, likelihood: None }),
+            Output::Token(id) => Some(job.likeliest(id)),
             Output::Logits(mut logits) => {
                 suppress(&mut logits, &config.suppress_tokens);
                 let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
@@ -521,7 +584,7 @@ impl Batcher {
         let (before, mut ended) = (answer.len(), None);
         for row in run.certain() - 1..run.tokens.len() {
             let token = match output {
-                Output::Tokens(ids) => Some(Token { id: ids[row], likelihood: None }),
+                Output::Tokens(ids) => Some(job.likeliest(ids[row])),
                 Output::AllLogits(all) => {
                     let mut logits = all[row * vocab_size..][..vocab_size].to_vec();
                     suppress(&mut logits, &config.suppress_tokens);

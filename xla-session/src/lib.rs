@@ -24,7 +24,6 @@ mod constraint;
 pub mod generate;
 pub mod profile;
 pub mod sample;
-pub mod speculate;
 
 pub mod opening;
 pub mod precision;
@@ -46,7 +45,7 @@ mod error;
 #[cfg(feature = "iree")]
 mod xla;
 
-pub use batching::Batcher;
+pub use batching::{Batcher, DraftCounts};
 pub use checkpoint::{self, LoadMode, config};
 pub use constraint::Constraint;
 pub use engine::{Engine, EngineOptions, EngineSession, Model, Output, Run, Sequence, Want};
@@ -62,6 +61,5 @@ pub use pooling::Pooling;
 pub use precision::Precision;
 pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};
-pub use speculate::{DraftCounts, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "iree")]
 pub use xla::compile_ahead;

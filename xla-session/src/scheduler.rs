@@ -263,6 +263,12 @@ impl Scheduler {
         self.running.values().filter(|it| it.decodes()).count()
     }
 
+    /// Whether `request` is one of them.
+    pub fn is_stream(&self, request: RequestId) -> bool {
+        let running = self.ranks.get(&request).and_then(|rank| self.running.get(rank));
+        running.is_some_and(Tracked::decodes)
+    }
+
     /// Requests that have no token yet, as their prompts wait or run, and preempted ones, whose tokens do.
     pub fn prompts(&self) -> usize {
         self.waiting() + self.running() - self.streams()

@@ -36,17 +36,12 @@ pub struct Capabilities {
     pub context: usize,
     /// Tokens that the model can be opened for: the most that `context` could be.
     pub max_context: usize,
-    /// Whether drafts gain time: [`tokens`](InferenceSession::tokens) and
-    /// [`all_logits`](InferenceSession::all_logits) run all rows as one step, and
-    /// [`truncate`](InferenceSession::truncate) keeps what it is told to. Without, they may be loops, and drafts that
-    /// are wrong cannot be taken back.
-    pub verifies_drafts: bool,
     /// Tokens that the model must not generate: whoever chooses of logits leaves them out.
     pub suppressed: Arc<[u32]>,
 }
 
 impl Capabilities {
-    /// The capabilities of a session whose drafts gain nothing.
+    /// The capabilities of a session that suppresses no token.
     pub fn new(
         engine: &'static str,
         device: impl Into<String>,
@@ -56,15 +51,7 @@ impl Capabilities {
     ) -> Self {
         let device = device.into();
         let suppressed = Arc::default();
-        Self {
-            engine,
-            device,
-            vocab_size,
-            context,
-            max_context,
-            verifies_drafts: false,
-            suppressed,
-        }
+        Self { engine, device, vocab_size, context, max_context, suppressed }
     }
 
     /// Makes the logits of tokens that must not come minus infinity.
@@ -92,7 +79,7 @@ impl Capabilities {
 /// One conversation with a model: it owns the KV cache, the caller owns the text.
 ///
 /// A failed call leaves the session as it was before the call, so that it can be driven on; but
-/// [`decode_greedy`](Self::decode_greedy) keeps the steps before the one that failed, and [`tokens`](Self::tokens) may.
+/// [`decode_greedy`](Self::decode_greedy) keeps the steps before the one that failed.
 pub trait InferenceSession: Send {
     /// What this session can do.
     fn capabilities(&self) -> &Capabilities;
@@ -155,17 +142,6 @@ pub trait InferenceSession: Send {
     fn logits(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
         self.prefill(tokens)?;
         self.read_logits(logits)
-    }
-
-    /// Appends `tokens` to the context and returns the most likely token after each of them.
-    ///
-    /// # Errors
-    ///
-    /// As [`prefill`](Self::prefill). When a step of the loop fails, the context holds what belongs to the
-    /// steps before it.
-    fn tokens(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
-        self.capabilities().check(self.position(), tokens)?;
-        tokens.iter().map(|&token| Ok(self.prefill(&[token])?.token)).collect()
     }
 
     /// Appends `tokens` to the context, and gives the logits after each of them, `[vocab_size]`, to

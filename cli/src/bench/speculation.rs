@@ -1,16 +1,14 @@
 //! Drafts and without: how fast an answer comes that is known beforehand.
 //!
-//! Whether drafts are right depends on the text, and what a step takes does not. So the answer is given:
+//! Whether drafts are right depends on the text, and what a step takes does not. So the answer is [given](Request::written):
 //! each step runs, and what it says is replaced by the next token of the text. That is what a model would
 //! measure whose answer it is, and it can be measured with any, a random one too.
 
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
-use xla_session::{
-    Capabilities, DraftCounts, GenerateOptions, InferenceSession, NgramDrafter, Result,
-    Speculation, Step, generate,
-};
+use xla_session::batching::{BatcherOptions, Gap, Request, Speculate};
+use xla_session::{Batcher, DraftCounts, Engine, EngineOptions, Model, Result};
 
 use super::pass;
 use super::spread::Spread;
@@ -52,83 +50,33 @@ pub struct Measured {
     pub without: Spread,
 }
 
-/// A session whose steps say what was written beforehand.
-struct Scripted<'a> {
-    session: &'a mut dyn InferenceSession,
-    /// Prompt and answer.
-    text: &'a [u32],
-}
-
-impl Scripted<'_> {
-    fn step(&self) -> Step {
-        Step::new(self.text[self.session.position()])
-    }
-}
-
-impl InferenceSession for Scripted<'_> {
-    fn capabilities(&self) -> &Capabilities {
-        self.session.capabilities()
-    }
-
-    fn prefill(&mut self, tokens: &[u32]) -> Result<Step> {
-        self.session.prefill(tokens)?;
-        Ok(self.step())
-    }
-
-    fn decode_step(&mut self, token: u32) -> Result<Step> {
-        self.session.decode_step(token)?;
-        Ok(self.step())
-    }
-
-    fn tokens(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
-        let first = self.session.position() + 1;
-        self.session.tokens(tokens)?;
-        Ok(self.text[first..][..tokens.len()].to_vec())
-    }
-
-    fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
-        self.session.read_logits(logits)
-    }
-
-    fn position(&self) -> usize {
-        self.session.position()
-    }
-
-    fn truncate(&mut self, tokens: usize) -> usize {
-        self.session.truncate(tokens)
-    }
-
-    fn reset(&mut self) {
-        self.session.reset();
-    }
-}
-
 /// Measures both texts with an answer of `tokens` tokens, with drafts and without in turn.
 ///
 /// # Errors
 ///
-/// Those of the session.
+/// Those of the engine.
 pub fn measure(
-    session: &mut dyn InferenceSession,
+    model: &Model,
     tokens: usize,
     repetitions: usize,
     warm_up: bool,
 ) -> Result<Vec<Measured>> {
-    let vocab_size = session.capabilities().vocab_size;
+    let vocab_size = model.config().vocab_size;
     let texts =
         [("repeating", repeating(vocab_size, tokens)), ("random", random(vocab_size, tokens))];
     let mut measured = Vec::new();
     for (name, text) in texts {
-        let mut scripted = Scripted { session, text: &text };
+        let answer = |tokens, speculate| answer(model, &text, tokens, speculate);
         if warm_up {
-            answer(&mut scripted, tokens.min(16), true)?;
-            answer(&mut scripted, 2, false)?;
+            answer(tokens.min(16), Speculate::Auto)?;
+            answer(2, Speculate::Off)?;
         }
         let (mut with, mut without, mut drafts) = (Vec::new(), Vec::new(), DraftCounts::default());
         for repetition in 0..repetitions {
             // Each goes first as often as the other.
             for drafting in [repetition % 2 == 0, repetition % 2 != 0] {
-                let (speed, counts) = answer(&mut scripted, tokens, drafting)?;
+                let speculate = if drafting { Speculate::Auto } else { Speculate::Off };
+                let (speed, counts) = answer(tokens, speculate)?;
                 if drafting {
                     with.push(speed);
                     drafts = counts;
@@ -150,16 +98,33 @@ pub fn measure(
     Ok(measured)
 }
 
-/// Single tokens a second.
-fn answer(session: &mut Scripted<'_>, tokens: usize, drafting: bool) -> Result<(f64, DraftCounts)> {
-    session.reset();
-    let prompt = &session.text[..PROMPT];
-    let speculation = drafting.then(|| Speculation::auto(NgramDrafter::default()));
-    let mut options =
-        GenerateOptions { max_tokens: tokens, speculation, ..GenerateOptions::default() };
-    let generation = generate(session, prompt, &mut options, |_| ControlFlow::Continue(()))?;
-    let timings = generation.timings;
-    Ok((timings.decode_tokens as f64 / timings.decode.as_secs_f64(), generation.drafts))
+/// Single tokens a second. What guesses cost is found out by each answer again.
+fn answer(
+    model: &Model,
+    text: &[u32],
+    tokens: usize,
+    speculate: Speculate,
+) -> Result<(f64, DraftCounts)> {
+    let engine = Engine::new(model, &EngineOptions::default())?;
+    let mut options = BatcherOptions::of(&engine);
+    (options.gap, options.speculate) = (Gap::Nothing, speculate);
+    let mut batcher = Batcher::new(engine, &options)?;
+    let (prompt, written) = text.split_at(PROMPT);
+    batcher.submit(Request {
+        prompt: prompt.to_vec(),
+        max_tokens: tokens,
+        written: Some(written.into()),
+        ..Request::default()
+    })?;
+    let mut rate = 0.0;
+    while !batcher.is_idle() {
+        for (_, ended) in batcher.advance(&mut |_, _| ControlFlow::Continue(()))? {
+            let timings = ended.timings;
+            let rest = timings.total - timings.first_token.unwrap_or_default();
+            rate = (timings.tokens - 1) as f64 / rest.as_secs_f64();
+        }
+    }
+    Ok((rate, batcher.statistics().drafts))
 }
 
 /// A prompt, and itself again with some tokens changed; one more than the answer has.

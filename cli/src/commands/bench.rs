@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use xla_session::{Capabilities, Event, InferenceSession, Model, Observer, Precision};
+use xla_session::{Event, InferenceSession, Model, Observer, Precision};
 
 use crate::bench::parallel::{self, Parallel};
 use crate::bench::pass::{self, Pass};
@@ -275,15 +275,11 @@ impl Args {
 
     fn measure_speculation(&self, precision: Precision) -> Result<Speculated> {
         let progress = self.quiet.progress();
-        let model = self.model.locate_for(self.place.load_mode(), &progress)?;
-        let mut opened = self.place.open(&model, precision, None, progress.observer())?;
-        progress.finish();
-        let session = &mut *opened.session;
-        let capabilities = session.capabilities().clone();
-        let Capabilities { engine, device, verifies_drafts, context, .. } = capabilities;
+        let (name, model) = self.open_model(precision, &progress)?;
+        let context = self.place.context().unwrap_or(model.config().max_position_embeddings);
         ensure!(
-            verifies_drafts,
-            "{engine} on {device} verifies no drafts: there is nothing to measure"
+            model.state_bytes() == 0,
+            "layers of this model keep states, which cannot take drafts back: there is nothing to measure"
         );
         let counts: Vec<_> = self.generate.iter().copied().filter(|tokens| *tokens > 1).collect();
         let most = counts.iter().max().context("nothing to measure: give -n at least 2")?;
@@ -292,11 +288,11 @@ impl Args {
         let (repetitions, warm_up) = (self.repetitions as usize, !self.no_warmup);
         let mut speculation = Vec::new();
         for tokens in counts {
-            speculation.extend(speculation::measure(session, tokens, repetitions, warm_up)?);
+            speculation.extend(speculation::measure(&model, tokens, repetitions, warm_up)?);
         }
         Ok(Speculated {
-            model: model.name,
-            device,
+            model: name,
+            device: model.device(),
             precision: precision.as_str().to_owned(),
             threads: self.place.threads(),
             speculation,

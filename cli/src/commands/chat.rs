@@ -3,14 +3,15 @@
 use std::io::{self, BufRead, IsTerminal, StdinLock, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
+use iree_llm::Ask;
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
+use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
 use xla_session::sample::SamplerOptions;
-use xla_session::{Error, FinishReason, GenerateOptions};
 
-use crate::conversation::Conversation;
+use crate::answer::{self, message};
 use crate::engine::EngineArgs;
 use crate::model_source::ModelArgs;
 use crate::progress::QuietArgs;
@@ -67,23 +68,21 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let progress = self.quiet.progress();
         // A flag that is out of range is one before anything is read.
-        self.sampling.sampler(&SamplerOptions::default())?;
+        self.sampling.options(&SamplerOptions::default())?;
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let recommended = self.sampling.recommended.of(&config);
-        let sampler = self.sampling.sampler(&recommended)?;
-        let tokenizer = model.tokenizer()?;
-        let template = model.chat_template()?;
-        let mut opened = self.engine.open(&model, &progress)?;
-        let mut options = GenerateOptions {
-            max_tokens: self.max_tokens.unwrap_or(usize::MAX),
-            eos: config.eos_token_ids,
-            sampler,
-            speculation: self.speculation.speculation(&*opened.session, &self.engine, &progress)?,
-            ..GenerateOptions::default()
-        };
-        let system = self.system.as_deref();
-        let mut talk = Conversation::new(&mut *opened.session, &tokenizer, &template, system);
+        let sampling = self.sampling.options(&recommended)?;
+        let mut ask = Ask { max_tokens: self.max_tokens, sampling, ..Ask::default() };
+        let (tokenizer, template) = (model.tokenizer()?, model.chat_template()?);
+        let engine = self.engine.open_engine(&model, None, None, &progress)?;
+        let (load, compile) = (engine.model().load_time(), engine.model().compile_time());
+        let mut options = BatcherOptions::of(&engine);
+        options.gap = Gap::Nothing;
+        let batcher = self.speculation.batcher(engine, options, None, &self.engine, &progress)?;
+        let llm = model.llm(batcher, tokenizer, Some(template))?;
+        let system: Vec<_> = self.system.iter().map(|text| message("system", text)).collect();
+        let mut messages = system.clone();
         let mut input = Input::open()?;
         progress.say(&format!("{}: /help tells what can be typed", model.name));
 
@@ -103,10 +102,10 @@ impl Args {
                 "/exit" | "/quit" => return Ok(ExitCode::SUCCESS),
                 "/help" => writeln!(stdout, "{HELP}")?,
                 "/reset" => {
-                    talk.reset();
+                    messages.clone_from(&system);
                     // Chance is drawn by seed and position: without a seed that was given, the same question has
                     // another answer.
-                    options.sampler = self.sampling.sampler(&recommended)?;
+                    ask.sampling = self.sampling.options(&recommended)?;
                     progress.say("the conversation is forgotten");
                 }
                 _ if line.starts_with('/') && !line.contains(char::is_whitespace) => {
@@ -114,23 +113,30 @@ impl Args {
                 }
                 question => {
                     input.remember(question);
-                    let answer = talk.ask(question, &mut options, |piece| {
-                        stdout.write_all(piece.as_bytes())?;
-                        stdout.flush()
+                    messages.push(message("user", question));
+                    let drafts = llm.worker().statistics().drafts;
+                    let response = llm.chat(&messages, &ask);
+                    let answer = response.map_err(Error::from).and_then(|response| {
+                        answer::follow(response, |piece| {
+                            stdout.write_all(piece.as_bytes())?;
+                            stdout.flush()
+                        })
                     });
                     let answer = match answer {
                         Ok(answer) => answer,
                         Err(error) if is_full(&error) => {
+                            messages.pop();
                             progress.report(&format!("error: {error}; /reset begins anew"));
                             continue;
                         }
                         Err(error) => return Err(error),
                     };
+                    messages.push(answer.message());
                     writeln!(stdout)?;
-                    let seconds = Seconds::new(opened.load, opened.compile, &answer);
-                    let drafts = Drafts::new(answer.generation.drafts);
+                    let seconds = Seconds::new(load, compile, &answer.times);
+                    let drafts = Drafts::since(drafts, llm.worker().statistics().drafts);
                     progress.say(&(seconds.turn() + &drafts.line()));
-                    if answer.generation.finish_reason == FinishReason::Context {
+                    if answer.fills_context() {
                         progress.say("the context is full; /reset begins anew");
                     }
                 }
@@ -193,5 +199,8 @@ impl Input {
 }
 
 fn is_full(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::ContextFull { .. }))
+    let full = |it: &iree_llm::Error| {
+        matches!(it, iree_llm::Error::Engine(xla_session::Error::ContextFull { .. }))
+    };
+    error.downcast_ref().is_some_and(full)
 }

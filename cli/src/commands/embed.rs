@@ -134,7 +134,7 @@ impl Args {
             Next::Later | Next::End => bail!("no text: give some, or --file with a line for each"),
         };
 
-        let engine = self.engine.open_engine(&model, &self.kv, None, &progress)?;
+        let engine = self.engine.open_engine(&model, Some(&self.kv), None, &progress)?;
         engine.check_hidden()?;
         let hidden_size = engine.model().config().hidden_size;
         vectors_of.check(hidden_size)?;

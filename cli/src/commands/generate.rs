@@ -9,17 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use iree_llm::{Form, NO_INFILL};
-use text::{ChatTemplate, Infill, Message, Place, RenderOptions, StopStrings, Tokenizer};
-use xla_session::batching::{BatcherOptions, Gap};
+use iree_llm::Ask;
+use text::{ChatTemplate, StopStrings};
+use xla_session::batching::{BatcherOptions, Gap, Request, Worker};
 use xla_session::config::ModelConfig;
-use xla_session::sample::SamplerOptions;
-use xla_session::{Batcher, GenerateOptions};
+use xla_session::sample::{Sampler, SamplerOptions};
 
-use crate::answer::{self, Reading};
+use crate::answer::{self, Asked, message};
 use crate::bench::memory;
 use crate::engine::{EngineArgs, KvArgs};
-use crate::form::{FormArgs, Keeper, Kept};
+use crate::form::FormArgs;
 use crate::interrupt;
 use crate::lines::{Lines, read_text};
 use crate::model_source::{Model, ModelArgs};
@@ -27,7 +26,6 @@ use crate::output;
 use crate::progress::{Progress, QuietArgs};
 use crate::prompts::request::Defaults;
 use crate::prompts::run::{Output, Prompts, Summary};
-use crate::readable::Writing;
 use crate::report::{Drafts, Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
 use crate::speculation::SpeculationArgs;
@@ -63,7 +61,7 @@ pub struct Args {
     /// chat template), and if they are to differ from the flags "max_tokens", "temperature", "top_p", "top_k", "seed", "stop". The answers are
     /// JSON lines too, in the order in which they are done, with the "id" of the line, or its
     /// number
-    #[arg(long, value_name = "FILE", group = "input", conflicts_with_all = ["echo", "draft_model"])]
+    #[arg(long, value_name = "FILE", group = "input", conflicts_with = "echo")]
     prompts: Option<PathBuf>,
 
     /// Where the answers to --prompts go; `-` is stdout
@@ -88,8 +86,8 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
 
-    /// Fill in what stands between the prompt and this text, as models of code have been trained to; implies --raw. With
-    /// --echo all three are printed
+    /// Fill in what stands between the prompt and this text, as models of code have been trained to; implies --raw. What the
+    /// context has no room for of both, beside --max-tokens, is left out. With --echo all three are printed
     #[arg(long, value_name = "TEXT", group = "behind", allow_hyphen_values = true,
           conflicts_with_all = ["chat", "system", "prompt_tokens", "prompts"])]
     suffix: Option<String>,
@@ -151,23 +149,20 @@ Examples:
   iree-llm generate -m ./Qwen2.5-7B --draft-model ./Qwen2.5-1.5B --raw -p 'Rust is'
   echo '{\"id\": 7, \"prompt\": \"One day\"}' | iree-llm generate --prompts -
 
-stdout carries the generated text alone (or the JSON object); all else goes to stderr.
+stdout carries the generated text alone (or the JSON object); all else goes to stderr. What a model thinks stands before
+its answer, between <think> and </think>.
 Ctrl-C ends the text after the current token, a second one the program; the exit code is 130.";
+
+/// Why nothing is drafted of an answer in a form.
+const KEPT: &str = "answers are kept to a form";
 
 const STORY: &str = "Once upon a time";
 const QUESTION: &str = "Tell me a story.";
 
-/// What the model is to go on with.
+/// What the model is asked, and what is printed before the answer and behind it.
 struct Prompt {
-    tokens: Vec<u32>,
-    /// What to print before the answer, and behind it.
+    asked: Asked,
     echo: Option<(String, String)>,
-    /// What ends the answer besides the model's end of text.
-    ends: Vec<u32>,
-    /// How the answer is written, where that is more than text.
-    writing: Writing,
-    /// The prompt of a chat.
-    chat: Option<text::Prompt>,
 }
 
 impl Args {
@@ -178,9 +173,9 @@ impl Args {
             return self.answer_prompts(prompts, &progress);
         }
         // A flag that is out of range is one before anything is read.
-        self.sampling.sampler(&SamplerOptions::default())?;
+        self.sampling.options(&SamplerOptions::default())?;
         StopStrings::new(&self.stop).context("--stop")?;
-        let form = self.form.form()?;
+        let form = self.form.form(self.ignore_eos)?;
         let stdin = Some(Path::new("-"));
         let is_twice = self.suffix_file.as_deref() == stdin
             && (self.prompt.as_deref() == Some("-") || self.prompt_file.as_deref() == stdin);
@@ -190,88 +185,87 @@ impl Args {
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
-        let sampler = self.sampling.sampler(&self.sampling.recommended.of(&config))?;
         let tokenizer = match &self.prompt_tokens {
-            Some(_) if self.stop.is_empty() => model.find_tokenizer()?,
+            Some(_) if self.stop.is_empty() && form.is_none() => model.find_tokenizer()?,
             _ => Some(model.tokenizer()?),
         };
-        let prompt = match suffix {
-            Some(suffix) => self.between(&input.unwrap_or_default(), suffix, tokenizer.as_ref())?,
-            None => self.prompt(input, tokenizer.as_ref(), &model)?,
+        let is_chat = self.prompt_tokens.is_none() && suffix.is_none();
+        let template = if is_chat { self.template(&model)? } else { None };
+        let Prompt { asked, echo } = self.prompt(input, suffix, template.is_some());
+        let no_drafts = form.as_ref().map(|_| KEPT);
+        let ask = Ask {
+            max_tokens: Some(self.max_tokens),
+            sampling: self.sampling.options(&self.sampling.recommended.of(&config))?,
+            stop: self.stop.clone(),
+            ignore_eos: self.ignore_eos,
+            form,
+            ..Ask::default()
         };
 
-        let keeper = self.keeper(form, tokenizer.as_ref(), &config)?;
-        let kept = keeper.map(|it| it.keep(prompt.chat.as_ref())).transpose()?;
-        let (constraint, failure) =
-            kept.map(|it| (Box::new(it.constraint) as _, it.failure)).unzip();
-        let mut opened = self.engine.open(&model, &progress)?;
-        let speculation = match constraint.is_some() {
-            false => self.speculation.speculation(&*opened.session, &self.engine, &progress)?,
-            true => {
-                if self.speculation.is_asked_for() {
-                    progress.say("no drafts: the answer is kept to a form");
-                }
-                None
-            }
-        };
-        // A form says for itself where it ends.
-        let ends = if constraint.is_none() { prompt.ends } else { Vec::new() };
-        let eos = [config.eos_token_ids, ends].concat();
-        let eos = if self.ignore_eos { Vec::new() } else { eos };
-        let mut options = GenerateOptions {
-            max_tokens: self.max_tokens,
-            eos,
-            sampler,
-            constraint,
-            speculation,
-            ..GenerateOptions::default()
-        };
+        let engine = self.engine.open_engine(&model, None, None, &progress)?;
+        let (load, compile) = (engine.model().load_time(), engine.model().compile_time());
+        let device = engine.model().device();
+        let mut options = BatcherOptions::of(&engine);
+        options.gap = Gap::Nothing;
+        let batcher =
+            self.speculation.batcher(engine, options, no_drafts, &self.engine, &progress)?;
         let mut stdout = io::stdout().lock();
         let mut show = |piece: &str| {
             stdout.write_all(piece.as_bytes())?;
             stdout.flush()
         };
-        if let Some((before, _)) = &prompt.echo {
-            show(before)?;
-        }
-        let reading =
-            Reading { tokenizer: tokenizer.as_ref(), writing: prompt.writing, stops: &self.stop };
-        let answer = answer::generate(
-            &mut *opened.session,
-            &prompt.tokens,
-            &prompt.tokens,
-            &mut options,
-            reading,
-            |piece| if self.json { Ok(()) } else { show(piece) },
-        )?;
-        Kept::check(failure.as_ref())?;
+        let (prompt_tokens, answer, drafts) = match (asked, tokenizer) {
+            (Asked::Tokens(prompt), None) => {
+                let worker = Worker::start(batcher, &model.name)?;
+                let request = Request {
+                    prompt: prompt.clone(),
+                    max_tokens: self.max_tokens,
+                    eos: if self.ignore_eos { Vec::new() } else { config.eos_token_ids },
+                    sampler: ask.sampling.map(Sampler::new).transpose()?,
+                    ..Request::default()
+                };
+                let answer = answer::count(prompt.len(), worker.submit(request))?;
+                (prompt, answer, worker.statistics().drafts)
+            }
+            (asked, tokenizer) => {
+                let tokenizer = tokenizer.context("a text prompt needs a tokenizer")?;
+                let llm = model.llm(batcher, tokenizer, template)?;
+                let response = asked.of(&llm, &ask)?;
+                if let Some((before, _)) = &echo {
+                    show(before)?;
+                }
+                let prompt = response.prompt().to_vec();
+                let shown = |piece: &str| if self.json { Ok(()) } else { show(piece) };
+                let answer = answer::follow(response, shown)?;
+                (prompt, answer, llm.worker().statistics().drafts)
+            }
+        };
 
-        let timings = Seconds::new(opened.load, opened.compile, &answer);
-        let peak_bytes = memory::peak();
+        let timings = Seconds::new(load, compile, &answer.times);
+        let (drafts, peak_bytes) = (Drafts::new(drafts), memory::peak());
         if self.json {
             let report = Report {
-                prompt_tokens: &prompt.tokens,
-                tokens: &answer.generation.tokens,
+                prompt_tokens: &prompt_tokens,
+                tokens: &answer.tokens,
                 text: answer.text.as_deref(),
                 finish_reason: answer.finish_reason(),
-                drafts: Drafts::new(answer.generation.drafts),
+                drafts,
                 timings,
                 peak_bytes,
                 model: &model.name,
-                device: &opened.session.capabilities().device,
-                precision: opened.precision.as_str(),
+                device: &device,
+                precision: self.engine.precision().as_str(),
             };
             show(&(serde_json::to_string(&report)? + "\n"))?;
-        } else if tokenizer.is_some() {
-            let behind = prompt.echo.map(|it| it.1).unwrap_or_default();
+        } else if answer.text.is_some() {
+            let behind = echo.map(|it| it.1).unwrap_or_default();
             show(&(behind + "\n"))?;
         } else {
-            let ids: Vec<_> = answer.generation.tokens.iter().map(u32::to_string).collect();
+            let ids: Vec<_> = answer.tokens.iter().map(u32::to_string).collect();
             show(&(ids.join(",") + "\n"))?;
         }
-        let drafts = Drafts::new(answer.generation.drafts).line();
-        progress.say(&(timings.line() + &drafts + &peak_memory(peak_bytes)));
-        Ok(interrupt::exit_code(answer.interrupted))
+        progress.say(&(timings.line() + &drafts.line() + &peak_memory(peak_bytes)));
+        Ok(interrupt::exit_code(answer.is_interrupted()))
     }
 
     /// The text that was given, if any: read before anything slow begins.
@@ -309,86 +303,58 @@ impl Args {
         self.suffix.is_some() || self.suffix_file.is_some()
     }
 
-    /// What asks for what stands between `prefix` and `suffix`.
-    fn between(
-        &self,
-        prefix: &str,
-        suffix: String,
-        tokenizer: Option<&Tokenizer>,
-    ) -> Result<Prompt> {
-        let infill = tokenizer.and_then(Infill::of).context(NO_INFILL)?;
-        let place = Place { prefix, suffix: &suffix, ..Place::default() };
-        let (tokens, _) = infill.tokens(&place, usize::MAX, 0)?;
-        let echo = self.echo.then(|| (prefix.to_owned(), suffix));
-        let (ends, writing) = (infill.ends().to_vec(), Writing::default());
-        Ok(Prompt { tokens, echo, ends, writing, chat: None })
-    }
-
     /// Answers the prompts of a file of JSON lines.
     fn answer_prompts(&self, prompts: &Path, progress: &Arc<Progress>) -> Result<ExitCode> {
-        let form = self.form.form()?;
+        let form = self.form.form(self.ignore_eos)?;
         let model = self.model.locate_for(self.engine.load_mode(), progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = model.tokenizer()?;
         let template = self.template(&model)?;
-        let own = self.sampling.recommended.of(&config);
-        let form = self.keeper(form, Some(&tokenizer), &config)?;
         let defaults = Defaults {
-            tokenizer: &tokenizer,
-            infill: Infill::of(&tokenizer),
-            ignore_eos: self.ignore_eos,
             chat: template.is_some(),
-            // A line with messages says for itself that it needs one.
-            template: template.map_or_else(|| model.chat_template(), Ok),
             system: self.system.clone(),
-            max_tokens: self.max_tokens,
-            stop: self.stop.clone(),
-            eos: config.eos_token_ids,
-            form,
+            ask: Ask {
+                max_tokens: Some(self.max_tokens),
+                stop: self.stop.clone(),
+                ignore_eos: self.ignore_eos,
+                form,
+                ..Ask::default()
+            },
             sampling: self.sampling.clone(),
-            own,
+            own: self.sampling.recommended.of(&config),
         };
         // A flag that is out of range is no mistake of every line.
-        self.sampling.sampler(&defaults.own)?;
+        self.sampling.options(&defaults.own)?;
         StopStrings::new(&self.stop).context("--stop")?;
-        if let Some(keeper) = &defaults.form {
-            keeper.keep(None)?;
-        }
+        // A line with messages says for itself that it needs one.
+        let template = template.or_else(|| model.find_chat_template().ok().flatten());
         let lines = Lines::open(prompts)?;
         let output = output::open(&self.output, Some(prompts))?;
-        let engine = self.engine.open_engine(&model, &self.kv, None, progress)?;
+        let engine = self.engine.open_engine(&model, Some(&self.kv), None, progress)?;
         let mut options = BatcherOptions::of(&engine);
         options.gap = Gap::Nothing;
-        options.speculate = self.speculation.speculate;
-        let batcher = Batcher::new(engine, &options)?;
+        let window = options.scheduler.most_running;
+        let no_drafts = defaults.ask.form.as_ref().map(|_| KEPT);
+        let batcher =
+            self.speculation.batcher(engine, options, no_drafts, &self.engine, progress)?;
+        let llm = model.llm(batcher, tokenizer, template)?;
+        if let Some(form) = &defaults.ask.form {
+            llm.forms().start(form)?;
+        }
         let name =
             if output.is_some() { self.output.display().to_string() } else { "stdout".into() };
         let mut output: Box<dyn Write> = match output {
             None => progress.stdout(),
             Some(file) => Box::new(file.begin()?),
         };
-        let window = options.scheduler.most_running;
         let output = Output { name, file: &mut *output };
-        let prompts = Prompts::new(batcher, &defaults, window, output, progress);
-        let summary = prompts.answer(&lines)?;
+        let summary = Prompts::new(&llm, &defaults, window, output, progress).answer(&lines)?;
         progress.say(&(summary.line() + &peak_memory(memory::peak())));
         Ok(match summary {
             Summary { interrupted: true, .. } => interrupt::exit_code(true),
             Summary { failed: 0, .. } => ExitCode::SUCCESS,
             Summary { .. } => ExitCode::FAILURE,
         })
-    }
-
-    /// What keeps answers to `form`, if there is one.
-    fn keeper(
-        &self,
-        form: Option<Form>,
-        tokenizer: Option<&Tokenizer>,
-        config: &ModelConfig,
-    ) -> Result<Option<Keeper>> {
-        let (vocab_size, eos) = (config.vocab_size, &config.eos_token_ids);
-        let keeper = |form| Keeper::new(form, tokenizer, vocab_size, eos, self.ignore_eos);
-        form.map(keeper).transpose()
     }
 
     /// What makes a message of a prompt; `None` where it is taken as it is.
@@ -402,33 +368,27 @@ impl Args {
         model.find_chat_template()
     }
 
-    fn prompt(
-        &self,
-        input: Option<String>,
-        tokenizer: Option<&Tokenizer>,
-        model: &Model,
-    ) -> Result<Prompt> {
-        if let Some(tokens) = &self.prompt_tokens {
-            let (tokens, writing) = (tokens.clone(), Writing::default());
-            return Ok(Prompt { tokens, echo: None, ends: Vec::new(), writing, chat: None });
+    /// What is asked, with a template in a chat, and what is printed around the answer.
+    fn prompt(&self, input: Option<String>, suffix: Option<String>, has_template: bool) -> Prompt {
+        if let Some(tokens) = self.prompt_tokens.clone() {
+            return Prompt { asked: Asked::Tokens(tokens), echo: None };
         }
-        let tokenizer = tokenizer.context("a text prompt needs a tokenizer")?;
-        if let Some(template) = self.template(model)? {
+        if let Some(suffix) = suffix {
+            let prefix = input.unwrap_or_default();
+            let echo = self.echo.then(|| (prefix.clone(), suffix.clone()));
+            return Prompt { asked: Asked::Between { prefix, suffix }, echo };
+        }
+        if has_template {
             let question = input.unwrap_or_else(|| QUESTION.to_owned());
-            let system = self.system.iter().map(|text| Message::new("system", text));
-            let messages: Vec<_> = system.chain([Message::new("user", &question)]).collect();
-            let chat = template.prompt(&messages, &RenderOptions::prompt())?;
-            let tokens = tokenizer.encode_chat(&chat.text)?;
+            let system = self.system.iter().map(|text| message("system", text));
+            let messages = system.chain([message("user", &question)]).collect();
             let echo = self.echo.then(|| (question + "\n\n", String::new()));
-            let writing = Writing::of(&template);
-            return Ok(Prompt { tokens, echo, ends: Vec::new(), writing, chat: Some(chat) });
+            return Prompt { asked: Asked::Chat(messages), echo };
         }
         // Our own beginning belongs to the story; a caller knows theirs.
         let echo = self.echo || (input.is_none() && !self.json);
-        let input = input.unwrap_or_else(|| STORY.to_owned());
-        let tokens = tokenizer.encode(&input, true)?;
-        let echo = echo.then_some((input, String::new()));
-        Ok(Prompt { tokens, echo, ends: Vec::new(), writing: Writing::default(), chat: None })
+        let text = input.unwrap_or_else(|| STORY.to_owned());
+        Prompt { asked: Asked::Text(text.clone()), echo: echo.then_some((text, String::new())) }
     }
 }
 

@@ -82,7 +82,7 @@ impl Args {
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
         let ranking = model.files().ranking(&tokenizer);
-        let engine = self.engine.open_engine(&model, &self.kv, None, &progress)?;
+        let engine = self.engine.open_engine(&model, Some(&self.kv), None, &progress)?;
         let mut options = BatcherOptions::of(&engine);
         options.gap = Gap::Nothing;
         // Ctrl-C waits for those that run.

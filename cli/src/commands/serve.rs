@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use xla_session::batching::{BatcherOptions, Gap, Speculate};
-use xla_session::{Batcher, Event, KvShare};
+use xla_session::batching::{BatcherOptions, Gap};
+use xla_session::{Event, KvShare};
 
 use self::place::Place;
 use crate::engine::{EngineArgs, KvArgs};
@@ -30,6 +29,7 @@ use crate::model_source::ModelArgs;
 use crate::otlp::{self, Exporter};
 use crate::progress::{Progress, QuietArgs};
 use crate::sampling::RecommendedArgs;
+use crate::speculation::SpeculationArgs;
 
 /// Serve models by HTTP, to OpenAI's clients and others
 #[derive(Debug, clap::Args)]
@@ -110,12 +110,6 @@ pub struct Args {
     #[command(flatten)]
     recommended: RecommendedArgs,
 
-    /// Guess the next tokens from the text so far and verify them in one step, where few requests run; tokens are
-    /// the same. auto: as many as pay, none where that takes longer. off: none. N: so many each time
-    #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off|N", default_value = "auto",
-          value_parser = Speculate::from_str)]
-    speculate: Speculate,
-
     #[command(flatten)]
     kv: KvArgs,
 
@@ -155,6 +149,9 @@ pub struct Args {
 
     #[command(flatten)]
     quiet: QuietArgs,
+
+    #[command(flatten)]
+    speculation: SpeculationArgs,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -368,7 +365,7 @@ impl Args {
         let model = ModelArgs { model: name.cloned() };
         let model = model.locate_for(self.engine.load_mode(), progress)?;
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
-        let engine = self.engine.open_engine(&model, &self.kv, self.share(), progress)?;
+        let engine = self.engine.open_engine(&model, Some(&self.kv), self.share(), progress)?;
         let name = served_name(&model.name);
         let weights = engine.model().weights() >> 20;
         let memory = engine.kv_bytes() >> 20;
@@ -379,8 +376,7 @@ impl Args {
         let mut options = BatcherOptions::of(&engine);
         options.scheduler.most_running = running;
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
-        options.speculate = self.speculate;
-        let batcher = Batcher::new(engine, &options)?;
+        let batcher = self.speculation.batcher(engine, options, None, &self.engine, progress)?;
         let vectors = model.files().vectors(None).and_then(|said| Vectors::of(&said, None));
         if let Err(error) = &vectors {
             // Chats need none of it.

@@ -1,28 +1,27 @@
-//! Answers prompts together: lines in, requests on a batcher, lines out.
+//! Answers prompts together: lines in, requests to a model, lines out.
 
-use std::collections::HashMap;
 use std::io::Write;
-use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use indicatif::ProgressBar;
+use iree_llm::{Llm, Response};
 use serde_json::{Value, json};
-use text::TextStream;
-use xla_session::Batcher;
-use xla_session::batching::Ended;
-use xla_session::scheduler::RequestId;
+use tokio::task::JoinSet;
 
-use super::request::{self, Asked, Defaults};
-use crate::form::Kept;
+use super::request::{self, Defaults};
 use crate::interrupt;
 use crate::lines::{Line, Lines, Next};
 use crate::progress::Progress;
-use crate::readable::{Readable, Writing};
+use crate::readable::Readable;
 
 /// How long Ctrl-C may wait while nothing runs and no line comes.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long a line may wait while something runs.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What has been done.
 #[derive(Debug, Default)]
@@ -60,18 +59,11 @@ impl Summary {
     }
 }
 
-/// A prompt whose answer comes.
+/// A line whose answer comes.
 struct Flight {
     id: Value,
     line: usize,
     bytes: usize,
-    stream: TextStream,
-    writing: Writing,
-    text: String,
-    /// The tokenizer's.
-    failure: Option<text::Error>,
-    /// The form's.
-    unkept: Option<Arc<OnceLock<String>>>,
 }
 
 /// Where answers go.
@@ -84,151 +76,137 @@ pub struct Output<'a> {
 
 /// Prompts on their way from lines to answers.
 pub struct Prompts<'a> {
-    batcher: Batcher,
-    defaults: &'a Defaults<'a>,
+    llm: &'a Llm,
+    defaults: &'a Defaults,
     /// Most requests that are submitted at a time.
     window: usize,
     output: Output<'a>,
     progress: &'a Progress,
     bar: ProgressBar,
-    flights: HashMap<RequestId, Flight>,
+    flights: JoinSet<(Flight, Result<Whole>)>,
+    /// Tokens of all answers, so far.
+    tokens: Arc<AtomicUsize>,
     summary: Summary,
     start: Instant,
+}
+
+/// An answer.
+struct Whole {
+    text: String,
+    tokens: usize,
+    finish_reason: &'static str,
 }
 
 impl<'a> Prompts<'a> {
     /// None yet; `window` of them are submitted at most.
     pub fn new(
-        batcher: Batcher,
-        defaults: &'a Defaults<'a>,
+        llm: &'a Llm,
+        defaults: &'a Defaults,
         window: usize,
         output: Output<'a>,
         progress: &'a Progress,
     ) -> Self {
-        let (flights, summary, bar) = (HashMap::new(), Summary::default(), ProgressBar::hidden());
-        let start = Instant::now();
-        Self { batcher, defaults, window, output, progress, bar, flights, summary, start }
+        let (flights, summary, bar) = (JoinSet::new(), Summary::default(), ProgressBar::hidden());
+        let (tokens, start) = (Arc::default(), Instant::now());
+        Self { llm, defaults, window, output, progress, bar, flights, tokens, summary, start }
+    }
+
+    fn tokens(&self) -> usize {
+        self.tokens.load(Ordering::Relaxed)
     }
 
     /// Answers all of `lines`, or until Ctrl-C.
     ///
     /// # Errors
     ///
-    /// The engine's, or lines can be read or answers written no further. What was answered before is
-    /// in the output.
+    /// Lines can be read or answers written no further. What was answered before is in the output.
     pub fn answer(mut self, lines: &Lines) -> Result<Summary> {
         self.bar = self.progress.prompts(lines.bytes);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let generating = interrupt::generating();
-        let mut more = true;
-        while (more || !self.batcher.is_idle()) && !interrupt::stopped() {
-            while more && self.batcher.requests() < self.window && !interrupt::stopped() {
-                let patience = if self.batcher.is_idle() { PATIENCE } else { Duration::ZERO };
-                match lines.next(patience)? {
-                    Next::Line(line) if line.is_blank() => {}
-                    Next::Line(line) => self.submit(&line)?,
-                    Next::Later if self.batcher.is_idle() => {}
-                    Next::Later => break,
-                    Next::End => more = false,
-                }
-            }
-            self.advance()?;
-        }
+        runtime.block_on(self.answer_all(lines))?;
         self.summary.interrupted = interrupt::stopped();
         drop(generating);
         self.bar.finish_and_clear();
-        self.summary.unfinished = self.flights.len();
+        (self.summary.unfinished, self.summary.tokens) = (self.flights.len(), self.tokens());
         self.summary.took = self.start.elapsed();
         Ok(self.summary)
     }
 
+    async fn answer_all(&mut self, lines: &Lines) -> Result<()> {
+        let mut more = true;
+        while (more || !self.flights.is_empty()) && !interrupt::stopped() {
+            while more && self.flights.len() < self.window && !interrupt::stopped() {
+                let idle = self.flights.is_empty();
+                match lines.next(if idle { PATIENCE } else { Duration::ZERO })? {
+                    Next::Line(line) if line.is_blank() => {}
+                    Next::Line(line) => self.submit(&line)?,
+                    Next::Later if idle => {}
+                    Next::Later => break,
+                    Next::End => more = false,
+                }
+            }
+            if let Ok(Some(ended)) = tokio::time::timeout(LOOK, self.flights.join_next()).await {
+                let (flight, whole) = ended?;
+                self.end(flight, whole)?;
+            }
+            let rate = self.tokens() as f64 / self.start.elapsed().as_secs_f64();
+            self.bar.set_message(format!("{} done, {rate:.1} tok/s", self.summary.answered));
+        }
+        Ok(())
+    }
+
     fn submit(&mut self, line: &Line) -> Result<()> {
         let (id, asked) = request::read(line, self.defaults);
-        let submitted = asked.and_then(|Asked { request, stream, writing, failure }| {
-            Ok((self.batcher.submit(request)?, stream, writing, failure))
-        });
-        let (number, bytes) = (line.number, line.text.len() + 1);
-        match submitted {
-            Ok((request, stream, writing, unkept)) => {
-                let (line, text, failure) = (number, String::new(), None);
-                let flight = Flight { id, line, bytes, stream, writing, text, failure, unkept };
-                self.flights.insert(request, flight);
+        let flight = Flight { id, line: line.number, bytes: line.text.len() + 1 };
+        match asked.and_then(|(asked, ask)| Ok(asked.of(self.llm, &ask)?)) {
+            Ok(response) => {
+                let tokens = self.tokens.clone();
+                self.flights.spawn(async move { (flight, whole(response, &tokens).await) });
+                Ok(())
             }
+            Err(error) => self.end(flight, Err(error)),
+        }
+    }
+
+    fn end(&mut self, Flight { id, line, bytes }: Flight, whole: Result<Whole>) -> Result<()> {
+        self.bar.inc(bytes as u64);
+        let written = match whole {
+            Ok(Whole { text, tokens, finish_reason }) => {
+                self.summary.answered += 1;
+                json!({"id": id, "text": text, "tokens": tokens, "finish_reason": finish_reason})
+            }
+            // No other line would have an answer.
+            Err(error) if has_stopped(&error) => return Err(error),
             Err(error) => {
-                self.bar.inc(bytes as u64);
-                self.fail(&id, number, &error)?;
+                self.summary.failed += 1;
+                let error = crate::chain(&error);
+                self.progress.report(&format!("error: line {line}: {error}"));
+                json!({"id": id, "line": line, "error": error})
             }
-        }
-        Ok(())
-    }
-
-    /// Runs a step, and writes what has ended with it.
-    fn advance(&mut self) -> Result<()> {
-        let Self { batcher, flights, .. } = self;
-        let mut tokens = 0;
-        let ended = batcher.advance(&mut |request, token| {
-            tokens += 1;
-            let Some(flight) = flights.get_mut(&request) else { return ControlFlow::Break(()) };
-            match flight.stream.push(token.id) {
-                Ok((piece, stopped)) => {
-                    flight.text += &piece;
-                    if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                }
-                Err(error) => {
-                    flight.failure = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        });
-        let ended = match ended {
-            Err(xla_session::Error::Request { request, source }) => {
-                self.batcher.cancel(request);
-                if let Some(Flight { id, line, bytes, .. }) = self.flights.remove(&request) {
-                    self.bar.inc(bytes as u64);
-                    self.fail(&id, line, &(*source).into())?;
-                }
-                Vec::new()
-            }
-            ended => ended?,
         };
-        self.summary.tokens += tokens;
-        for (request, ended) in ended {
-            if let Some(flight) = self.flights.remove(&request) {
-                self.bar.inc(flight.bytes as u64);
-                self.end(flight, ended)?;
-            }
-        }
-        let rate = self.summary.tokens as f64 / self.start.elapsed().as_secs_f64();
-        self.bar.set_message(format!("{} done, {rate:.1} tok/s", self.summary.answered));
-        Ok(())
-    }
-
-    fn end(&mut self, flight: Flight, ended: Ended) -> Result<()> {
-        let Flight { id, line, stream, writing, mut text, failure, unkept, .. } = flight;
-        if let Err(error) = Kept::check(unkept.as_ref()) {
-            return self.fail(&id, line, &error);
-        }
-        match failure.map_or_else(|| stream.finish(), Err) {
-            Ok(rest) => text += &rest,
-            Err(error) => return self.fail(&id, line, &error.into()),
-        }
-        self.summary.answered += 1;
-        self.write(&json!({
-            "id": id,
-            "text": Readable::whole(writing.style, &text),
-            "tokens": ended.timings.tokens,
-            "finish_reason": ended.reason.as_str(),
-        }))
-    }
-
-    fn fail(&mut self, id: &Value, line: usize, error: &anyhow::Error) -> Result<()> {
-        self.summary.failed += 1;
-        let error = crate::chain(error);
-        self.progress.report(&format!("error: line {line}: {error}"));
-        self.write(&json!({"id": id, "line": line, "error": error}))
-    }
-
-    fn write(&mut self, line: &Value) -> Result<()> {
         let Output { name, file } = &mut self.output;
-        writeln!(file, "{line}").and_then(|()| file.flush()).with_context(|| name.clone())
+        writeln!(file, "{written}").and_then(|()| file.flush()).with_context(|| name.clone())
     }
+}
+
+/// Whether the model has, as far as one can see.
+fn has_stopped(error: &Error) -> bool {
+    use xla_session::Error::{StepsFailed, Stopped};
+    let stopped =
+        |it: &iree_llm::Error| matches!(it, iree_llm::Error::Engine(Stopped | StepsFailed { .. }));
+    error.downcast_ref().is_some_and(stopped)
+}
+
+/// All of an answer, whose tokens are counted as they come.
+async fn whole(mut response: Response, tokens: &AtomicUsize) -> Result<Whole> {
+    let (mut readable, mut text, mut counted) = (Readable::default(), String::new(), 0);
+    while let Some(part) = response.recv().await {
+        text += &readable.push(part?);
+        let now = response.tokens().len();
+        tokens.fetch_add(now - std::mem::replace(&mut counted, now), Ordering::Relaxed);
+    }
+    tokens.fetch_add(response.tokens().len() - counted, Ordering::Relaxed);
+    let end = response.end().context("the model has stopped")?;
+    Ok(Whole { text, tokens: end.timings.tokens, finish_reason: end.reason.as_str() })
 }

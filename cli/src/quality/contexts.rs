@@ -95,8 +95,43 @@ pub fn limit(contexts: impl IntoIterator<Item = Vec<u32>>, most: usize) -> Vec<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::tests::Parrot;
     use crate::fixture;
+    use xla_session::{Capabilities, Error, Step};
+
+    /// Takes every word for as likely.
+    struct Parrot {
+        capabilities: Capabilities,
+        held: usize,
+    }
+
+    impl InferenceSession for Parrot {
+        fn capabilities(&self) -> &Capabilities {
+            &self.capabilities
+        }
+
+        fn prefill(&mut self, tokens: &[u32]) -> Result<Step> {
+            self.held += tokens.len();
+            tokens.last().map(|_| Step::new(fixture::EOS)).ok_or(Error::EmptyPrompt)
+        }
+
+        fn decode_step(&mut self, token: u32) -> Result<Step> {
+            self.prefill(&[token])
+        }
+
+        fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
+            logits.clear();
+            logits.resize(self.capabilities.vocab_size, 0.0);
+            Ok(())
+        }
+
+        fn position(&self) -> usize {
+            self.held
+        }
+
+        fn reset(&mut self) {
+            self.held = 0;
+        }
+    }
 
     #[test]
     fn every_piece_begins_as_a_text_does() {
@@ -110,7 +145,8 @@ mod tests {
     #[test]
     fn a_model_writes_until_there_is_enough() {
         let write = |eos: &[u32], window, most| {
-            let mut parrot = Parrot::new(&[], 64);
+            let capabilities = Capabilities::new("parrot", "perch", fixture::vocab_size(), 64, 64);
+            let mut parrot = Parrot { capabilities, held: 0 };
             write(&mut parrot, &[0], eos, window, most, &|_| {}).unwrap()
         };
         let texts = write(&[], 16, 40);

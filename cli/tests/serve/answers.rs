@@ -608,3 +608,29 @@ fn a_form_needs_no_more_tokens_than_the_model_has() {
     assert!(ask("[0-9]{3}").bytes().all(|it| it.is_ascii_digit()));
     assert_eq!(ask("<image>"), "<image>");
 }
+
+/// A smaller model guesses for all that run.
+#[test]
+fn answers_are_the_same_whatever_a_draft_model_says() {
+    let plain = Server::start(&["--speculate", "off"]);
+    let drafting = Server::start(&["--speculate", "3", "--draft-model", TALES]);
+    let asked = |at: u64| {
+        let prompt: Vec<_> = (0..60 + 50 * at).map(|it| 3 + (it * 7 + at) % 1400).collect();
+        let mut body = json!({"prompt": prompt, "max_tokens": 40, "seed": at, "logprobs": 2});
+        if at.is_multiple_of(2) {
+            body["temperature"] = 0.into();
+        }
+        body
+    };
+    let choices = |server: &Server, at| server.complete(&asked(at))["choices"].clone();
+    std::thread::scope(|scope| {
+        let (choices, drafting) = (&choices, &drafting);
+        let asked = (0..5).map(|at| (at, scope.spawn(move || choices(drafting, at))));
+        for (at, answer) in asked.collect::<Vec<_>>() {
+            assert_eq!(answer.join().unwrap(), choices(&plain, at), "request {at}");
+        }
+    });
+    let [drafted, accepted] = ["draft", "accepted"]
+        .map(|kind| drafting.number(&format!("vllm:spec_decode_num_{kind}_tokens_total"), ""));
+    assert!(drafted > 100.0 && 2.0 * accepted > drafted, "{accepted} of {drafted}");
+}

@@ -10,7 +10,7 @@ pub(crate) mod grammar;
 pub(crate) mod harmony;
 mod thinks;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -143,6 +143,8 @@ pub struct Forms {
     factory: OnceLock<Result<ParserFactory, String>>,
     /// Which schemas can be kept to, by their SHA-256: clients send the same ones with every request.
     verdicts: Mutex<HashMap<[u8; 32], bool>>,
+    /// Where texts in the last forms begin, by the SHA-256 of their grammars, the latest first.
+    begun: Mutex<VecDeque<([u8; 32], Matcher)>>,
 }
 
 impl fmt::Debug for Forms {
@@ -154,11 +156,14 @@ impl fmt::Debug for Forms {
 /// Most schemas of which that is remembered.
 const VERDICTS: usize = 4096;
 
+/// Most forms of which the beginning is, which may take megabytes.
+const BEGUN: usize = 16;
+
 impl Forms {
     /// Those of a model of `vocab_size` tokens, which are those of `tokenizer`, and of which `eos` end an answer.
     pub fn new(tokenizer: Tokenizer, vocab_size: usize, eos: Vec<u32>) -> Self {
-        let (factory, verdicts) = (OnceLock::new(), Mutex::default());
-        Self { tokenizer, vocab_size, eos, factory, verdicts }
+        let (factory, verdicts, begun) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Self { tokenizer, vocab_size, eos, factory, verdicts, begun }
     }
 
     /// Whether `schema` can be kept to, if that was found out before.
@@ -194,7 +199,28 @@ impl Forms {
             let message = format!("cannot be kept to with this model's tokenizer: {error}");
             FormError { name: form.name, message, internal: false }
         })?;
-        begin(factory, form).map(|matcher| Start { name: form.name, matcher })
+        let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = serde_json::to_vec(&form.grammar).map(|text| Sha256::digest(text).into()).ok();
+        let known = key.and_then(|key: [u8; 32]| {
+            let mut begun = begun();
+            let at = begun.iter().position(|(it, _)| *it == key)?;
+            let found = begun.remove(at)?;
+            begun.push_front(found.clone());
+            Some(found.1)
+        });
+        let matcher = match known {
+            Some(matcher) => matcher,
+            None => {
+                let matcher = begin(factory, form)?;
+                if let Some(key) = key {
+                    let mut begun = begun();
+                    begun.push_front((key, matcher.clone()));
+                    begun.truncate(BEGUN);
+                }
+                matcher
+            }
+        };
+        Ok(Start { name: form.name, matcher })
     }
 
     /// What makes forms of grammars, or why nothing does with this tokenizer.

@@ -1,6 +1,16 @@
-//! Guessed tokens: what a request's own text suggests comes next, and whether that pays.
+//! Guessed tokens: what a request's own text suggests comes next, and whether that pays, or what a
+//! [smaller model](super::draft_model) says.
 //!
-//! A guess is a row more of a step, which is verified by it ([`speculate`](crate::speculate)). What a row costs is
+//! A guess is a row more of a step, which is verified by it: of several stay as many as are what would have been chosen
+//! anyway (Leviathan, Kalman, Matias: "Fast Inference from Transformers via Speculative Decoding", 2023). **Greedy** tokens
+//! are equal to those without, since steps are [batch-invariant](crate::engine) on CPUs. **Sampled** tokens are as well, for
+//! the same seed: each is drawn from the model's logits with the sampler and the random number that it would be drawn with
+//! anyway, and a guess stays if it is that token. It does with the probability `p(guess)`, and what takes its place where it
+//! does not is distributed as `p` without it: rejection sampling, for a guess that is certain. The rule for drafts that are
+//! drawn from a distribution of their own keeps more of them (the sum of `min(p, q)`), but takes random numbers as it goes:
+//! how many tokens are drafted follows the clock, and so would the text.
+//!
+//! What a row costs is
 //! known ([`StepCost`](super::step_cost::StepCost)); what one that is right saves is a token of its stream, the
 //! streams' share of a step. So guesses pay where few streams run, whose steps take as long as the weights take to
 //! be read, and where a text repeats itself. That is a forecast. What bounds the harm is a book: what steps with
@@ -8,7 +18,7 @@
 
 use std::time::Duration;
 
-use crate::NgramDrafter;
+use super::ngrams::Ngrams;
 
 /// Most rows of a step that has guesses, those of streams among them: so many read the weights once.
 const ROWS: usize = 8;
@@ -29,10 +39,10 @@ const KEPT: f64 = 0.999;
 /// Steps of all streams that may be lost of what was gained before.
 const CREDIT: f64 = 4.0;
 
-/// What the text of one request suggests, and how often that was right.
+/// What the text of one request suggests, and how often guesses were right.
 #[derive(Debug, Default)]
 pub(super) struct Guesser {
-    drafter: NgramDrafter,
+    ngrams: Ngrams,
     /// Guesses that were right, and those that were looked at; older ones count less.
     right: f64,
     seen: f64,
@@ -41,12 +51,11 @@ pub(super) struct Guesser {
 impl Guesser {
     /// Takes in more of `tokens`, its text so far. Returns whether that is all.
     pub fn read(&mut self, tokens: &[u32]) -> bool {
-        self.drafter.read(tokens, READ)
+        self.ngrams.read(tokens, READ)
     }
 
-    /// What may follow `tokens`: as many of at most `most` tokens as pay where one costs `price` of what one
-    /// that is right saves.
-    pub fn guess(&mut self, tokens: &[u32], price: f64, most: usize) -> Vec<u32> {
+    /// How many of at most `most` guesses pay where one costs `price` of what one that is right saves.
+    pub fn count(&self, price: f64, most: usize) -> usize {
         let right = (self.right + 1.0) / (self.seen + 2.0);
         let worth = |count: usize| {
             let expected: f64 = (1..=count as i32).map(|n| right.powi(n)).sum();
@@ -54,13 +63,12 @@ impl Guesser {
         };
         let best = (1..=most).max_by(|&a, &b| worth(a).total_cmp(&worth(b)));
         // Where none pays, one now and then shows whether that is still so.
-        let count = best.map_or(0, |best| if worth(best) > 0.0 { best } else { 1 });
-        self.look_up(tokens, count)
+        best.map_or(0, |best| if worth(best) > 0.0 { best } else { 1 })
     }
 
     /// As many tokens as may follow `tokens`, of at most `most`.
     pub fn look_up(&self, tokens: &[u32], most: usize) -> Vec<u32> {
-        self.drafter.look_up(tokens, most)
+        self.ngrams.look_up(tokens, most)
     }
 
     /// Of `guessed` tokens the first `right` were right.
@@ -86,16 +94,18 @@ impl Book {
     }
 
     /// A step of `streams` streams took `took`; `expected` without the `guessed` tokens that were in it, of
-    /// which `right` were right.
+    /// which `right` were right. A smaller model was `drafting` before it.
     pub fn stepped(
         &mut self,
         streams: usize,
         (guessed, right): (usize, usize),
         expected: Duration,
         took: Duration,
+        drafting: Duration,
     ) {
-        let (expected, took) = (expected.as_secs_f64(), took.as_secs_f64());
+        let [expected, took, drafting] = [expected, took, drafting].map(|it| it.as_secs_f64());
         (self.lost, self.total) = (KEPT * self.lost, KEPT * self.total + took.min(2.0 * expected));
+        (self.lost, self.total) = (self.lost + drafting, self.total + drafting);
         if guessed > 0 {
             let saves = expected / streams.max(1) as f64;
             let all = guessed as f64 * saves;
@@ -141,10 +151,11 @@ mod tests {
             let (mut with, mut without) = (0.0, 0.0);
             cost.stepped(0, 100, Duration::from_secs_f64(self.takes(100) / 1e3));
             for step in 0..steps {
-                let (price, most) = (cost.price_of_row(streams).unwrap(), book.allows(streams));
+                let (price, most) =
+                    (cost.price_of_row(streams, Duration::ZERO).unwrap(), book.allows(streams));
                 let (mut guessed, mut accepted) = (0, 0);
                 for guesser in &mut guessers {
-                    let count = guesser.guess(&text, price, most).len();
+                    let count = guesser.look_up(&text, guesser.count(price, most)).len();
                     assert!(count <= most);
                     let good = right(step).min(count);
                     if count > 0 {
@@ -159,7 +170,7 @@ mod tests {
                 let noise = if noise > 0.98 { 5.0 } else { 1.0 + noise / 3.0 };
                 let (expected, noisy) =
                     (cost.expected(streams, 0), Duration::from_secs_f64(took * noise / 1e3));
-                book.stepped(streams, (guessed, accepted), expected, noisy);
+                book.stepped(streams, (guessed, accepted), expected, noisy, Duration::ZERO);
                 cost.stepped(streams + guessed, 0, noisy);
                 with += took;
                 let tokens = 1.0 + accepted as f64 / streams as f64;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::guesses::Guesser;
@@ -42,6 +43,9 @@ pub struct Request {
     pub second_text: Option<usize>,
     /// Higher goes first.
     pub priority: i32,
+    /// What the answer is, whatever the model says: for measurements, whose steps it runs all the same.
+    #[doc(hidden)]
+    pub written: Option<Arc<[u32]>>,
 }
 
 /// How a request ended.
@@ -96,6 +100,7 @@ pub(super) struct Job {
     constraint: Option<Box<dyn Constraint>>,
     /// What it has forced and has not come yet.
     forced: VecDeque<u32>,
+    written: Option<Arc<[u32]>>,
     /// What guesses its tokens, where that is wanted.
     guesser: Option<Guesser>,
     /// Why nothing may follow the answer that it began with.
@@ -122,7 +127,7 @@ impl Job {
     /// guessed where it `speculates`.
     pub fn new(prompt: usize, answer: &[u32], request: Request, speculates: bool) -> Self {
         let Request { max_tokens, eos, sampler, likelihood, constraint, pooling, .. } = request;
-        let Request { prompt_likelihood, second_text, .. } = request;
+        let Request { prompt_likelihood, second_text, written, .. } = request;
         // What a form allows is known of the next token only, and what it forces is better than a guess.
         let guesses = speculates && constraint.is_none() && max_tokens > 1;
         let mut job = Self {
@@ -136,6 +141,7 @@ impl Job {
             prompt_likelihoods: Vec::new(),
             constraint,
             forced: VecDeque::new(),
+            written,
             guesser: guesses.then(Guesser::default),
             over: None,
             pooling,
@@ -277,6 +283,12 @@ impl Job {
         };
         let likelihood = self.likelihood.zip(own).map(|(top, own)| Likelihood::of(id, top, &own));
         Some(Token { id, likelihood })
+    }
+
+    /// The next token, the model's most likely one of which is `id`.
+    pub fn likeliest(&self, id: u32) -> Token {
+        let written = self.written.as_ref().and_then(|it| it.get(self.tokens).copied());
+        Token { id: written.unwrap_or(id), likelihood: None }
     }
 
     /// Takes `token`, which is the next one, and gives it to `on_token`. Returns why the answer ends with

@@ -51,11 +51,12 @@ impl StepCost {
         Duration::from_secs_f64(step + stream * streams as f64 + other * others as f64)
     }
 
-    /// What one more row of a stream costs, as a share of what one token of one of `streams` streams takes;
-    /// `None` before the first step.
-    pub fn price_of_row(&self, streams: usize) -> Option<f64> {
+    /// What one more row of a stream costs, as a share of what one token of one of `streams` streams takes, where one of
+    /// each is guessed in a `round`; `None` before the first step.
+    pub fn price_of_row(&self, streams: usize, round: Duration) -> Option<f64> {
         let [step, stream, _] = self.parts?;
-        Some(stream / (step / streams.max(1) as f64 + stream))
+        let of_one = |it: f64| it / streams.max(1) as f64;
+        Some((stream + of_one(round.as_secs_f64())) / (of_one(step) + stream))
     }
 
     /// A step of `streams` rows of streams and `others` took `took`.

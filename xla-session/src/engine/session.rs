@@ -34,7 +34,6 @@ impl EngineSession {
         let config = model.config();
         let (vocab_size, max) = (config.vocab_size, config.longest_context);
         let capabilities = Capabilities {
-            verifies_drafts: !engine.has_states(),
             suppressed: config.suppress_tokens.as_slice().into(),
             ..Capabilities::new("iree", model.device(), vocab_size, engine.context(), max)
         };
@@ -60,7 +59,7 @@ impl EngineSession {
         // Before the first piece is run.
         self.capabilities.check(held, tokens)?;
         let before = self.before(tokens.len(), most);
-        let of_each_row = matches!(want, Want::Tokens | Want::AllLogits);
+        let of_each_row = want == Want::AllLogits;
         let mut left = tokens;
         while !left.is_empty() {
             let rows = match self.engine.has_states() {
@@ -129,16 +128,6 @@ impl InferenceSession for EngineSession {
                 *logits = made;
             }
         })
-    }
-
-    fn tokens(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
-        let mut following = Vec::with_capacity(tokens.len());
-        self.append(tokens, Want::Tokens, |output| {
-            if let Output::Tokens(made) = output {
-                following.extend(made);
-            }
-        })?;
-        Ok(following)
     }
 
     fn all_logits(&mut self, tokens: &[u32], see: &mut dyn FnMut(&[f32])) -> Result<()> {

@@ -128,7 +128,11 @@ fn resumed(model: &Model, fixture: &Fixture, random: &mut Random, what: &str) {
     for (stream, first) in streams.iter_mut().zip([Some(first), None]) {
         let found = engine.resume(&mut stream.sequence, &case.prompt).unwrap();
         match engine.has_states() {
-            false => assert_eq!(found, 256, "{what}: four full pages"),
+            // The page that is not full is known once it goes.
+            false => {
+                let known = first.as_ref().is_none_or(|it| it[0].sequence.len() >= 320);
+                assert_eq!(found, if known { 299 } else { 256 }, "{what}");
+            }
             // Steps ended where they did.
             true => assert!(found <= 256 && found.is_multiple_of(64), "{what}: {found}"),
         }
@@ -430,9 +434,9 @@ fn pages_that_sequences_share_count_once() {
     drop((fork, others));
     assert_eq!(held(&engine), (5, 3, 0));
     drop(first);
-    assert_eq!(held(&engine), (4, 0, 0));
+    assert_eq!(held(&engine), (4, 0, 1), "its last page");
     drop(other);
-    assert_eq!(held(&engine), (0, 0, 3), "full pages wait for another prompt that begins so");
+    assert_eq!(held(&engine), (0, 0, 4), "pages wait for another prompt that begins so");
 }
 
 /// A product of the hidden state with the output projection is the logits.
@@ -474,6 +478,45 @@ fn hidden_states_are_what_logits_are_made_of() {
     }
 }
 
+#[test]
+fn rows_of_a_session_are_those_one_by_one() {
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    let model = Model::open(&fixture.folder, &options()).unwrap();
+    let mut session = EngineSession::new(&model, None).unwrap();
+    // More than one step takes.
+    let prompt = fixture.cases[3].prompt.clone();
+    assert!(prompt.len() > 256);
+    let vocab_size = session.capabilities().vocab_size;
+    let mut logits = Vec::new();
+    session.all_logits(&prompt, &mut |row| logits.extend_from_slice(row)).unwrap();
+    assert_eq!(logits.len(), prompt.len() * vocab_size);
+    session.reset();
+    let mut one = Vec::new();
+    for (i, &token) in prompt.iter().enumerate() {
+        session.logits(&[token], &mut one).unwrap();
+        assert!(one == logits[i * vocab_size..][..vocab_size], "the bits of row {i}");
+        if i % 16 == 0 {
+            assert_eq!(session.truncate(i), i);
+            let next = session.decode_step(token).unwrap().token as usize;
+            assert!(one.iter().all(|it| *it <= one[next]), "row {i}");
+        }
+    }
+    // Rows of the last step that are kept can be read.
+    session.truncate(prompt.len() - 6);
+    session.prefill(&prompt[prompt.len() - 6..]).unwrap();
+    session.truncate(prompt.len() - 4);
+    session.read_logits(&mut one).unwrap();
+    let row = prompt.len() - 5;
+    assert!(one == logits[row * vocab_size..][..vocab_size]);
+    // Those of others are run again.
+    session.truncate(prompt.len() - 7);
+    session.read_logits(&mut one).unwrap();
+    let row = prompt.len() - 8;
+    assert!(one == logits[row * vocab_size..][..vocab_size]);
+    session.reset();
+    session.read_logits(&mut one).unwrap_err();
+}
+
 /// A session whose layers keep states goes back to where a page ended, and says so.
 #[test]
 fn a_session_with_states_is_cut_where_a_page_ends() {
@@ -482,7 +525,6 @@ fn a_session_with_states_is_cut_where_a_page_ends() {
     let case = &fixture.cases[3];
     assert_eq!(case.prompt.len(), 300);
     let mut session = EngineSession::new(&model, None).unwrap();
-    assert!(!session.capabilities().verifies_drafts);
     let (mut whole, mut again) = (Vec::new(), Vec::new());
     session.logits(&case.prompt, &mut whole).unwrap();
     assert_eq!(session.truncate(300), 300);

@@ -40,8 +40,6 @@ mod reference_model;
 #[cfg(feature = "iree")]
 mod smollm2;
 #[cfg(feature = "iree")]
-mod speculate;
-#[cfg(feature = "iree")]
 mod vulkan;
 #[cfg(feature = "iree")]
 mod weights;

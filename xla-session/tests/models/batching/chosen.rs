@@ -144,16 +144,6 @@ fn tokens_that_a_model_must_not_generate_never_come() {
     for request in [&plain, &of_logits] {
         assert_eq!(alone(&model, request).0, expected);
     }
-    for sampler in [None, sampler(0.0)] {
-        let speculation = Some(Speculation::fixed(NgramDrafter::default(), 3));
-        let mut options =
-            GenerateOptions { max_tokens: count, sampler, speculation, ..Default::default() };
-        let mut session = EngineSession::new(&model, None).unwrap();
-        let go_on = |_| ControlFlow::Continue(());
-        let found = generate(&mut session, &case.prompt, &mut options, go_on).unwrap();
-        assert_eq!(found.tokens, expected);
-        assert!(found.drafts.drafted > 0);
-    }
     for speculate in [Speculate::Off, Speculate::Fixed(3)] {
         let mut options = BatcherOptions::default();
         options.speculate = speculate;

@@ -1,6 +1,7 @@
 //! Many requests at once: every one has the tokens that it has alone.
 
 mod chosen;
+mod drafts;
 mod faults;
 mod likelihood;
 mod worker;
@@ -19,8 +20,8 @@ use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
     Batcher, DraftCounts, Engine, EngineOptions, EngineSession, Error, FinishReason,
-    GenerateOptions, InferenceSession, Model, NgramDrafter, Output, Pooling, Run, SessionOptions,
-    Speculation, Want, generate, generate_greedy,
+    GenerateOptions, InferenceSession, Model, Output, Pooling, Run, SessionOptions, Want, generate,
+    generate_greedy,
 };
 
 use crate::fixtures::{self, SOME, WITH_STATES};
@@ -139,6 +140,7 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
             constraint: None,
             pooling: None,
             second_text: None,
+            written: None,
         }
     };
     (0..count as u64).map(request).collect()

@@ -2,10 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::Drafter;
-use crate::Result;
-use crate::sample::Sampler;
-
 /// Tokens of the longest run that is looked up.
 const LONGEST: usize = 4;
 
@@ -18,20 +14,20 @@ type Ngram = [u32; LONGEST];
 /// No vocabulary is as large.
 const NONE: u32 = u32::MAX;
 
-/// Looks up the last 4 tokens, or the last 3, or 2, in the prompt and the answer so far, and drafts what
+/// The last 4 tokens, or the last 3, or 2, are looked up in the prompt and the answer so far, and drafted is what
 /// followed them the last time: answers that quote or edit a text, code, loops (Saxena: "Prompt Lookup
 /// Decoding", 2023).
 #[derive(Debug, Default)]
-pub struct NgramDrafter {
+pub(super) struct Ngrams {
     /// Where what follows each run begins; the last occurrence counts.
     following: HashMap<Ngram, usize>,
     /// Tokens whose runs are in there.
     tokens: Vec<u32>,
 }
 
-impl NgramDrafter {
+impl Ngrams {
     /// Takes in at most `most` of the tokens that it has not seen yet. Returns whether those are all.
-    pub(crate) fn read(&mut self, tokens: &[u32], most: usize) -> bool {
+    pub fn read(&mut self, tokens: &[u32], most: usize) -> bool {
         let end = tokens.len().min(self.tokens.len().saturating_add(most));
         for at in self.tokens.len()..end {
             for ngram in ngrams(&tokens[..at]) {
@@ -43,7 +39,7 @@ impl NgramDrafter {
     }
 
     /// At most `most` tokens that may follow `tokens`, all of which it has seen.
-    pub(crate) fn look_up(&self, tokens: &[u32], most: usize) -> Vec<u32> {
+    pub fn look_up(&self, tokens: &[u32], most: usize) -> Vec<u32> {
         let found = ngrams(tokens).find_map(|ngram| self.following.get(&ngram));
         let Some(&at) = found else { return Vec::new() };
         // Past the end it goes on with itself: a loop goes round.
@@ -61,42 +57,17 @@ fn ngrams(tokens: &[u32]) -> impl Iterator<Item = Ngram> {
     })
 }
 
-impl Drafter for NgramDrafter {
-    fn begin(&mut self, tokens: &[u32]) -> Result<()> {
-        if !tokens.starts_with(&self.tokens) {
-            self.following.clear();
-            self.tokens.clear();
-        }
-        Ok(())
-    }
-
-    fn draft(
-        &mut self,
-        tokens: &[u32],
-        _: Option<&Sampler>,
-        most: usize,
-        drafts: &mut Vec<u32>,
-    ) -> Result<()> {
-        self.read(tokens, usize::MAX);
-        drafts.extend(self.look_up(tokens, most));
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn draft(drafter: &mut NgramDrafter, tokens: &[u32], most: usize) -> Vec<u32> {
-        let mut drafts = Vec::new();
-        drafter.draft(tokens, None, most, &mut drafts).unwrap();
-        drafts
+    fn draft(ngrams: &mut Ngrams, tokens: &[u32], most: usize) -> Vec<u32> {
+        assert!(ngrams.read(tokens, usize::MAX));
+        ngrams.look_up(tokens, most)
     }
 
     fn fresh(tokens: &[u32], most: usize) -> Vec<u32> {
-        let mut drafter = NgramDrafter::default();
-        drafter.begin(tokens).unwrap();
-        draft(&mut drafter, tokens, most)
+        draft(&mut Ngrams::default(), tokens, most)
     }
 
     #[test]
@@ -118,34 +89,28 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_come_are_found_and_other_contexts_forgotten() {
-        let mut drafter = NgramDrafter::default();
+    fn tokens_that_come_are_found() {
+        let mut ngrams = Ngrams::default();
         let text: Vec<u32> = (0..500).map(|i| i * i % 37).collect();
-        drafter.begin(&text[..100]).unwrap();
         for end in 100..text.len() {
-            let (found, expected) = (draft(&mut drafter, &text[..end], 3), fresh(&text[..end], 3));
+            let (found, expected) = (draft(&mut ngrams, &text[..end], 3), fresh(&text[..end], 3));
             assert_eq!(found, expected, "{end} tokens");
             assert!(!found.is_empty());
         }
-        drafter.begin(&text).unwrap();
-        assert_eq!(drafter.tokens.len(), text.len() - 1, "the next turn goes on");
-        drafter.begin(&[100, 101]).unwrap();
-        assert!(draft(&mut drafter, &[100, 101, 1, 4], 3).is_empty(), "0 1 4 was in the other");
     }
 
     #[test]
     fn a_long_context_takes_a_few_entries_for_each_token() {
         let tokens: Vec<u32> = (0..100_000).map(|i| i * 7919 % 50_021).collect();
-        let mut drafter = NgramDrafter::default();
-        drafter.begin(&tokens).unwrap();
-        draft(&mut drafter, &tokens, 4);
-        assert!(drafter.following.len() <= 3 * tokens.len());
+        let mut ngrams = Ngrams::default();
+        draft(&mut ngrams, &tokens, 4);
+        assert!(ngrams.following.len() <= 3 * tokens.len());
         // One token more is three entries more, not all of them again.
-        let before = drafter.tokens.len();
-        assert!(drafter.read(&[&tokens[..], &[1]].concat(), 5));
-        assert_eq!(drafter.tokens.len(), before + 1);
+        let before = ngrams.tokens.len();
+        assert!(ngrams.read(&[&tokens[..], &[1]].concat(), 5));
+        assert_eq!(ngrams.tokens.len(), before + 1);
         // A long text is taken in piece by piece.
-        let mut slow = NgramDrafter::default();
+        let mut slow = Ngrams::default();
         for _ in 0..9 {
             assert!(!slow.read(&tokens, 10_000));
         }
