@@ -13,6 +13,7 @@ mod bench;
 #[cfg(feature = "iree")]
 mod compiler;
 mod engine;
+mod flights;
 mod form;
 mod incoming;
 mod interrupt;

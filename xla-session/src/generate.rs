@@ -90,7 +90,6 @@ pub fn generate(
     // Refused as a whole, also by a session that takes it in pieces.
     session.capabilities().check(session.position(), prompt)?;
     let GenerateOptions { max_tokens, eos, sampler, preceding } = options;
-    let greedy = sampler.is_none();
     let before = [&preceding[..], prompt].concat();
     let mut answer = Answer::new(before, *max_tokens, eos, &mut on_token);
     let mut logits = Vec::new();
@@ -106,14 +105,10 @@ pub fn generate(
     let prefill = start.elapsed();
     if answer.push(token).is_continue() {
         let most = answer.room().min(session.capabilities().context - session.position());
-        if greedy {
-            session.decode_greedy(token, most, &mut |step| answer.step(step.token))?;
-        } else {
-            for _ in 0..most {
-                token = next(session, &[token], &answer)?;
-                if answer.step(token).is_break() {
-                    break;
-                }
+        for _ in 0..most {
+            token = next(session, &[token], &answer)?;
+            if answer.step(token).is_break() {
+                break;
             }
         }
     }

@@ -1,6 +1,5 @@
 //! The contract between an engine and whoever drives it: token ids in, token ids out.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::sample::suppress;
@@ -78,8 +77,7 @@ impl Capabilities {
 
 /// One conversation with a model: it owns the KV cache, the caller owns the text.
 ///
-/// A failed call leaves the session as it was before the call, so that it can be driven on; but
-/// [`decode_greedy`](Self::decode_greedy) keeps the steps before the one that failed.
+/// A failed call leaves the session as it was before the call, so that it can be driven on.
 pub trait InferenceSession: Send {
     /// What this session can do.
     fn capabilities(&self) -> &Capabilities;
@@ -98,40 +96,6 @@ pub trait InferenceSession: Send {
     ///
     /// As [`prefill`](Self::prefill).
     fn decode_step(&mut self, token: u32) -> Result<Step>;
-
-    /// Appends `token`, then the most likely token that follows it, then the one that follows that:
-    /// `most` tokens, unless `on_step` breaks before. It is told each step in turn, as soon as it is
-    /// known; the last one's token is not appended.
-    ///
-    /// As [`decode_step`](Self::decode_step) in a loop, which is what it is unless the engine knows
-    /// better: it may begin steps before it tells of those before them, whose end nobody sees. When
-    /// a step fails, the context holds what belongs to the steps before it.
-    ///
-    /// # Errors
-    ///
-    /// As [`decode_step`](Self::decode_step); [`ContextFull`](crate::Error::ContextFull) before the
-    /// first step, when there is no room for `most` tokens.
-    fn decode_greedy(
-        &mut self,
-        token: u32,
-        most: usize,
-        on_step: &mut dyn FnMut(Step) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let Capabilities { context, max_context: max, .. } = *self.capabilities();
-        let needed = self.position().saturating_add(most);
-        if needed > context {
-            return Err(Error::ContextFull { needed, context, max });
-        }
-        let mut token = token;
-        for _ in 0..most {
-            let step = self.decode_step(token)?;
-            token = step.token;
-            if on_step(step).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
 
     /// Appends `tokens` to the context and copies the logits after the last of them, `[vocab_size]`,
     /// into `logits`: what a sampler needs, in one pass.

@@ -1,6 +1,5 @@
 //! One pass: a context, then a prompt, then single tokens, each part timed for itself.
 
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -122,13 +121,11 @@ impl Pass {
             sample.prompt_s = start.elapsed().as_secs_f64();
             sample.next_token = Some(step.token);
         }
-        if let [token] = take(self.generate.min(1))[..] {
-            let mut clock = Instant::now();
-            session.decode_greedy(token, self.generate, &mut |_| {
-                sample.steps_s.push(clock.elapsed().as_secs_f64());
-                clock = Instant::now();
-                ControlFlow::Continue(())
-            })?;
+        let mut token = take(1)[0];
+        for _ in 0..self.generate {
+            let start = Instant::now();
+            token = session.decode_step(token)?.token;
+            sample.steps_s.push(start.elapsed().as_secs_f64());
         }
         Ok(sample)
     }

@@ -1,7 +1,5 @@
 //! `iree-llm embed`: vectors of texts.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,11 +9,12 @@ use clap::ArgAction;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use text::Tokenizer;
-use xla_session::batching::{BatcherOptions, Gap, Request};
-use xla_session::scheduler::RequestId;
+use tokio::task::JoinSet;
+use xla_session::batching::{Answer, BatcherOptions, Gap, Piece, Request, Worker};
 use xla_session::{Batcher, Pooling};
 
 use crate::engine::{EngineArgs, KvArgs};
+use crate::flights::{self, Work, has_stopped};
 use crate::interrupt;
 use crate::lines::{Line, Lines, Next};
 use crate::model_source::ModelArgs;
@@ -153,28 +152,26 @@ impl Args {
             Some(file) => Vectors::lines(file.begin()?),
         };
         let mut embedding = Embedding {
-            batcher,
+            worker: Worker::start(batcher, &model.name)?,
             tokenizer,
             vectors_of,
             width,
             cut,
-            window: options.scheduler.most_running,
-            flights: HashMap::new(),
             vectors,
             output: &self.output,
-            texts: &texts,
-            is_file: self.file.is_some(),
+            file: self.file.as_ref().map(|_| &*texts.name),
             progress: &progress,
             bar: progress.prompts(texts.bytes),
             counts: Counts::default(),
         };
         let start = Instant::now();
-        let end = embedding.run(first);
+        let window = options.scheduler.most_running;
+        let end = flights::fly(Some(first), &texts, window, &mut embedding);
         let Embedding { vectors, counts, bar, .. } = embedding;
         bar.finish_and_clear();
         // Also behind an error: what is done is kept.
         let kept = vectors.finish().with_context(written)?;
-        let interrupted = end?;
+        let (_, interrupted) = end?;
         progress.say(&counts.line(kept, start.elapsed()));
         Ok(match (interrupted, counts.failed) {
             (true, _) => interrupt::exit_code(true),
@@ -183,9 +180,6 @@ impl Args {
         })
     }
 }
-
-/// How long Ctrl-C may wait while nothing runs and no text comes.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What has been done.
 #[derive(Default)]
@@ -215,7 +209,7 @@ impl Counts {
 }
 
 /// A text whose vector comes.
-struct Flight {
+pub struct Flight {
     index: usize,
     bytes: usize,
     tokens: usize,
@@ -223,59 +217,24 @@ struct Flight {
 
 /// Texts on their way to vectors.
 struct Embedding<'a> {
-    batcher: Batcher,
+    worker: Worker,
     tokenizer: Tokenizer,
     vectors_of: iree_llm::Vectors,
     /// Numbers of a vector that are kept.
     width: usize,
     /// Most tokens of a text, whose end is cut off.
     cut: Option<usize>,
-    /// Most texts that are submitted at a time.
-    window: usize,
-    flights: HashMap<RequestId, Flight>,
     vectors: Vectors,
     output: &'a Path,
-    texts: &'a Lines,
-    is_file: bool,
+    /// What the texts are in, if it is a file.
+    file: Option<&'a str>,
     progress: &'a Progress,
     bar: ProgressBar,
     counts: Counts,
 }
 
 impl Embedding<'_> {
-    /// Embeds the `first` text and those behind it, or until Ctrl-C, which is returned.
-    fn run(&mut self, first: Line) -> Result<bool> {
-        let _interruptible = interrupt::generating();
-        self.submit(first)?;
-        let mut more = true;
-        while (more || !self.batcher.is_idle()) && !interrupt::stopped() {
-            while more && self.batcher.requests() < self.window && !interrupt::stopped() {
-                let idle = self.batcher.is_idle();
-                match self.texts.next(if idle { PATIENCE } else { Duration::ZERO })? {
-                    Next::Line(line) => self.submit(line)?,
-                    Next::Later if idle => {}
-                    Next::Later => break,
-                    Next::End => more = false,
-                }
-            }
-            self.advance()?;
-        }
-        Ok(interrupt::stopped())
-    }
-
-    fn submit(&mut self, Line { text, .. }: Line) -> Result<()> {
-        let (index, bytes) = (self.counts.read, text.len() + 1);
-        self.counts.read += 1;
-        match self.request(text) {
-            Ok((id, tokens)) => {
-                self.flights.insert(id, Flight { index, bytes, tokens });
-                Ok(())
-            }
-            Err(error) => self.end(&Flight { index, bytes, tokens: 0 }, Err(error)),
-        }
-    }
-
-    fn request(&mut self, text: Vec<u8>) -> Result<(RequestId, usize)> {
+    fn prompt(&self, text: Vec<u8>) -> Result<Vec<u32>> {
         let text = String::from_utf8(text).context("no UTF-8")?;
         let text = self.vectors_of.text(&text);
         let prompt = match self.cut {
@@ -283,41 +242,30 @@ impl Embedding<'_> {
             Some(most) => self.tokenizer.encode_within(&text, most)?,
         };
         ensure!(!prompt.is_empty(), "it has no tokens");
-        let tokens = prompt.len();
-        let request =
-            Request { prompt, pooling: Some(self.vectors_of.pooling), ..Request::default() };
-        let id = self.batcher.submit(request).map_err(|error| match error {
-            xla_session::Error::RequestTooLarge { .. } => {
-                Error::from(error).context("raise --kv-memory")
-            }
-            error => error.into(),
-        })?;
-        Ok((id, tokens))
+        Ok(prompt)
     }
+}
 
-    /// Runs a step, and writes what has ended with it.
-    fn advance(&mut self) -> Result<()> {
-        match self.batcher.advance(&mut |_, _| ControlFlow::Continue(())) {
-            Err(xla_session::Error::Request { request, source }) => {
-                self.batcher.cancel(request);
-                if let Some(flight) = self.flights.remove(&request) {
-                    self.end(&flight, Err((*source).into()))?;
-                }
+impl Work for Embedding<'_> {
+    type Done = (Flight, Result<Vec<f32>>);
+
+    fn begin(&mut self, Line { text, .. }: Line, flights: &mut JoinSet<Self::Done>) -> Result<()> {
+        let (index, bytes) = (self.counts.read, text.len() + 1);
+        self.counts.read += 1;
+        match self.prompt(text) {
+            Ok(prompt) => {
+                let flight = Flight { index, bytes, tokens: prompt.len() };
+                let pooling = Some(self.vectors_of.pooling);
+                let request = Request { prompt, pooling, ..Request::default() };
+                let answer = self.worker.submit(request);
+                flights.spawn(async move { (flight, vector(answer).await) });
+                Ok(())
             }
-            ended => {
-                for (id, ended) in ended? {
-                    if let Some(flight) = self.flights.remove(&id) {
-                        let vector = ended.vector.context("it has no vector");
-                        self.end(&flight, vector)?;
-                    }
-                }
-            }
+            Err(error) => self.end((Flight { index, bytes, tokens: 0 }, Err(error))),
         }
-        self.bar.set_message(format!("{} tokens", self.counts.tokens));
-        Ok(())
     }
 
-    fn end(&mut self, flight: &Flight, vector: Result<Vec<f32>>) -> Result<()> {
+    fn end(&mut self, (flight, vector): Self::Done) -> Result<()> {
         self.bar.inc(flight.bytes as u64);
         let outcome: Outcome = match vector {
             Ok(vector) => {
@@ -325,13 +273,14 @@ impl Embedding<'_> {
                 self.counts.tokens += flight.tokens;
                 Ok((flight.tokens, vector))
             }
+            Err(error) if has_stopped(&error) => return Err(error),
             Err(error) => {
                 self.counts.failed += 1;
                 let error = crate::chain(&error);
                 let number = flight.index + 1;
-                self.progress.report(&match self.is_file {
-                    true => format!("error: {}: line {number}: {error}", self.texts.name),
-                    false => format!("error: text {number}: {error}"),
+                self.progress.report(&match self.file {
+                    Some(name) => format!("error: {name}: line {number}: {error}"),
+                    None => format!("error: text {number}: {error}"),
                 });
                 Err(error)
             }
@@ -339,4 +288,24 @@ impl Embedding<'_> {
         let written = self.vectors.put(flight.index, outcome);
         written.with_context(|| self.output.display().to_string())
     }
+
+    fn show(&self) {
+        self.bar.set_message(format!("{} tokens", self.counts.tokens));
+    }
+}
+
+/// What comes of a request for a vector.
+async fn vector(mut answer: Answer) -> Result<Vec<f32>> {
+    let mut vector = None;
+    while let Some(piece) = answer.recv().await {
+        match piece {
+            Ok(Piece::Ended(ended)) => vector = ended.vector,
+            Ok(Piece::Token(_)) => {}
+            Err(error @ xla_session::Error::RequestTooLarge { .. }) => {
+                return Err(Error::from(error).context("raise --kv-memory"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    vector.context("it has no vector")
 }

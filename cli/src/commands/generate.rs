@@ -348,7 +348,7 @@ impl Args {
             Some(file) => Box::new(file.begin()?),
         };
         let output = Output { name, file: &mut *output };
-        let summary = Prompts::new(&llm, &defaults, window, output, progress).answer(&lines)?;
+        let summary = Prompts::new(&llm, &defaults, output, progress).answer(&lines, window)?;
         progress.say(&(summary.line() + &peak_memory(memory::peak())));
         Ok(match summary {
             Summary { interrupted: true, .. } => interrupt::exit_code(true),

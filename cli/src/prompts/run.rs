@@ -5,23 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use iree_llm::{Llm, Response};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::request::{self, Defaults};
-use crate::interrupt;
-use crate::lines::{Line, Lines, Next};
+use crate::flights::{self, Work, has_stopped};
+use crate::lines::{Line, Lines};
 use crate::progress::Progress;
 use crate::readable::Readable;
-
-/// How long Ctrl-C may wait while nothing runs and no line comes.
-const PATIENCE: Duration = Duration::from_millis(100);
-
-/// How long a line may wait while something runs.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// What has been done.
 #[derive(Debug, Default)]
@@ -60,7 +54,7 @@ impl Summary {
 }
 
 /// A line whose answer comes.
-struct Flight {
+pub struct Flight {
     id: Value,
     line: usize,
     bytes: usize,
@@ -78,12 +72,9 @@ pub struct Output<'a> {
 pub struct Prompts<'a> {
     llm: &'a Llm,
     defaults: &'a Defaults,
-    /// Most requests that are submitted at a time.
-    window: usize,
     output: Output<'a>,
     progress: &'a Progress,
     bar: ProgressBar,
-    flights: JoinSet<(Flight, Result<Whole>)>,
     /// Tokens of all answers, so far.
     tokens: Arc<AtomicUsize>,
     summary: Summary,
@@ -91,85 +82,63 @@ pub struct Prompts<'a> {
 }
 
 /// An answer.
-struct Whole {
+pub struct Whole {
     text: String,
     tokens: usize,
     finish_reason: &'static str,
 }
 
 impl<'a> Prompts<'a> {
-    /// None yet; `window` of them are submitted at most.
+    /// None yet.
     pub fn new(
         llm: &'a Llm,
         defaults: &'a Defaults,
-        window: usize,
         output: Output<'a>,
         progress: &'a Progress,
     ) -> Self {
-        let (flights, summary, bar) = (JoinSet::new(), Summary::default(), ProgressBar::hidden());
+        let (summary, bar) = (Summary::default(), ProgressBar::hidden());
         let (tokens, start) = (Arc::default(), Instant::now());
-        Self { llm, defaults, window, output, progress, bar, flights, tokens, summary, start }
+        Self { llm, defaults, output, progress, bar, tokens, summary, start }
+    }
+
+    /// Answers all of `lines`, `most` of them at a time, or until Ctrl-C.
+    ///
+    /// # Errors
+    ///
+    /// Lines can be read or answers written no further, or the model has stopped. What was answered before is in the output.
+    pub fn answer(mut self, lines: &Lines, most: usize) -> Result<Summary> {
+        self.bar = self.progress.prompts(lines.bytes);
+        let (unfinished, interrupted) = flights::fly(None, lines, most, &mut self)?;
+        self.bar.finish_and_clear();
+        let (tokens, took) = (self.tokens(), self.start.elapsed());
+        Ok(Summary { tokens, unfinished, interrupted, took, ..self.summary })
     }
 
     fn tokens(&self) -> usize {
         self.tokens.load(Ordering::Relaxed)
     }
+}
 
-    /// Answers all of `lines`, or until Ctrl-C.
-    ///
-    /// # Errors
-    ///
-    /// Lines can be read or answers written no further. What was answered before is in the output.
-    pub fn answer(mut self, lines: &Lines) -> Result<Summary> {
-        self.bar = self.progress.prompts(lines.bytes);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let generating = interrupt::generating();
-        runtime.block_on(self.answer_all(lines))?;
-        self.summary.interrupted = interrupt::stopped();
-        drop(generating);
-        self.bar.finish_and_clear();
-        (self.summary.unfinished, self.summary.tokens) = (self.flights.len(), self.tokens());
-        self.summary.took = self.start.elapsed();
-        Ok(self.summary)
-    }
+impl Work for Prompts<'_> {
+    type Done = (Flight, Result<Whole>);
 
-    async fn answer_all(&mut self, lines: &Lines) -> Result<()> {
-        let mut more = true;
-        while (more || !self.flights.is_empty()) && !interrupt::stopped() {
-            while more && self.flights.len() < self.window && !interrupt::stopped() {
-                let idle = self.flights.is_empty();
-                match lines.next(if idle { PATIENCE } else { Duration::ZERO })? {
-                    Next::Line(line) if line.is_blank() => {}
-                    Next::Line(line) => self.submit(&line)?,
-                    Next::Later if idle => {}
-                    Next::Later => break,
-                    Next::End => more = false,
-                }
-            }
-            if let Ok(Some(ended)) = tokio::time::timeout(LOOK, self.flights.join_next()).await {
-                let (flight, whole) = ended?;
-                self.end(flight, whole)?;
-            }
-            let rate = self.tokens() as f64 / self.start.elapsed().as_secs_f64();
-            self.bar.set_message(format!("{} done, {rate:.1} tok/s", self.summary.answered));
+    fn begin(&mut self, line: Line, flights: &mut JoinSet<Self::Done>) -> Result<()> {
+        if line.is_blank() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn submit(&mut self, line: &Line) -> Result<()> {
-        let (id, asked) = request::read(line, self.defaults);
+        let (id, asked) = request::read(&line, self.defaults);
         let flight = Flight { id, line: line.number, bytes: line.text.len() + 1 };
         match asked.and_then(|(asked, ask)| Ok(asked.of(self.llm, &ask)?)) {
             Ok(response) => {
                 let tokens = self.tokens.clone();
-                self.flights.spawn(async move { (flight, whole(response, &tokens).await) });
+                flights.spawn(async move { (flight, whole(response, &tokens).await) });
                 Ok(())
             }
-            Err(error) => self.end(flight, Err(error)),
+            Err(error) => self.end((flight, Err(error))),
         }
     }
 
-    fn end(&mut self, Flight { id, line, bytes }: Flight, whole: Result<Whole>) -> Result<()> {
+    fn end(&mut self, (Flight { id, line, bytes }, whole): Self::Done) -> Result<()> {
         self.bar.inc(bytes as u64);
         let written = match whole {
             Ok(Whole { text, tokens, finish_reason }) => {
@@ -188,14 +157,11 @@ impl<'a> Prompts<'a> {
         let Output { name, file } = &mut self.output;
         writeln!(file, "{written}").and_then(|()| file.flush()).with_context(|| name.clone())
     }
-}
 
-/// Whether the model has, as far as one can see.
-fn has_stopped(error: &Error) -> bool {
-    use xla_session::Error::{StepsFailed, Stopped};
-    let stopped =
-        |it: &iree_llm::Error| matches!(it, iree_llm::Error::Engine(Stopped | StepsFailed { .. }));
-    error.downcast_ref().is_some_and(stopped)
+    fn show(&self) {
+        let rate = self.tokens() as f64 / self.start.elapsed().as_secs_f64();
+        self.bar.set_message(format!("{} done, {rate:.1} tok/s", self.summary.answered));
+    }
 }
 
 /// All of an answer, whose tokens are counted as they come.

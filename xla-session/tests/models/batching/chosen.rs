@@ -187,8 +187,4 @@ fn the_largest_numbers_are_limits_too() {
     for (id, request) in ids.iter().zip(&asked) {
         assert_eq!(desk.tokens[id], alone(&model, request).0);
     }
-    let mut session = EngineSession::new(&model, Some(100)).unwrap();
-    let token = session.prefill(&prompt).unwrap().token;
-    let error = session.decode_greedy(token, usize::MAX, &mut |_| unreachable!()).unwrap_err();
-    assert!(matches!(error, Error::ContextFull { needed: usize::MAX, .. }), "{error}");
 }
