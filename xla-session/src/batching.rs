@@ -105,7 +105,7 @@ impl FromStr for Speculate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gap {
     /// So long at most, about, by what the steps before took: a fifth of it for each request that waits for its
-    /// first token. Streams that take longer by themselves do, and prompts always get a few rows (16).
+    /// first token. Streams that take longer by themselves do, and prompts always get a few rows (9 to 16).
     Time(Duration),
     /// So many rows, however long they take: steps are then the same on any machine.
     Rows(usize),
