@@ -62,6 +62,9 @@ pub fn fly<W: Work>(
             if let Ok(Some(done)) = timeout(LOOK, flights.join_next()).await {
                 work.end(done?)?;
             }
+            while let Some(done) = flights.try_join_next() {
+                work.end(done?)?;
+            }
             work.show();
         }
         Ok((flights.len(), interrupt::stopped()))

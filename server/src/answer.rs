@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tracing::Span;
 use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood};
+use xla_session::kernels::KV_BLOCK;
 
 use crate::outcome::Outcome;
 use crate::requests::{Event, Events};
@@ -183,9 +184,10 @@ impl Usage {
         self.prompts.iter().flatten().map(|it| it.0).sum()
     }
 
-    /// Those that need not run, as others had begun with them.
+    /// Those that need not run, as others had begun with them, in whole pages: to the token, whoever guesses a text of another
+    /// would be told how far he is.
     pub fn cached_tokens(&self) -> usize {
-        self.prompts.iter().flatten().map(|it| it.1).sum()
+        self.prompts.iter().flatten().map(|it| it.1 / KV_BLOCK * KV_BLOCK).sum()
     }
 }
 

@@ -120,7 +120,7 @@ pub(crate) fn text(models: &[(&str, Numbers)], refused: [(&str, u64); 2]) -> Str
     let share = |it: &Numbers| it.batcher.share.unwrap_or_default();
     page.counter(
         "vllm:external_prefix_cache_queries_total",
-        "Tokens that it did not have and that were looked up in files",
+        "Tokens that it did not have in whole pages and that were looked up in files",
         |it| share(it).tokens_looked_up,
     );
     page.counter(

@@ -63,7 +63,7 @@ impl fmt::Debug for KvShare {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Tokens of prompts that were looked up: those that the engine's own prefix cache does not have.
+    /// Tokens of prompts that were looked up: those that the engine's own prefix cache does not have in whole pages.
     pub tokens_looked_up: u64,
     /// Tokens of these that were found.
     pub tokens_found: u64,

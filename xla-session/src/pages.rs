@@ -172,7 +172,7 @@ impl PagePool {
     /// What the prefix cache holds of `prompt`; at least its last token is left to be run.
     pub fn cached_prefix(&self, prompt: &[u32]) -> CachedPrefix {
         let pool = self.lock();
-        let pages = pool.find_prefix(prompt).pages;
+        let pages = pool.find_prefix(prompt);
         let idle = pages.iter().filter(|&&page| pool.is_idle(page)).count();
         CachedPrefix { tokens: pages.len() * KV_BLOCK, idle }
     }

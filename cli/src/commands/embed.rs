@@ -165,7 +165,8 @@ impl Args {
             counts: Counts::default(),
         };
         let start = Instant::now();
-        let window = options.scheduler.most_running;
+        // Steps are full also while the texts that they have done are written.
+        let window = 2 * options.scheduler.most_running;
         let end = flights::fly(Some(first), &texts, window, &mut embedding);
         let Embedding { vectors, counts, bar, .. } = embedding;
         bar.finish_and_clear();

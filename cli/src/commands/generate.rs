@@ -333,7 +333,8 @@ impl Args {
         let engine = self.engine.open_engine(&model, Some(&self.kv), None, progress)?;
         let mut options = BatcherOptions::of(&engine);
         options.gap = Gap::Nothing;
-        let window = options.scheduler.most_running;
+        // Some wait already when others end.
+        let window = 2 * options.scheduler.most_running;
         let no_drafts = defaults.ask.form.as_ref().map(|_| KEPT);
         let batcher =
             self.speculation.batcher(engine, options, no_drafts, &self.engine, progress)?;

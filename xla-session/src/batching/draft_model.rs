@@ -44,7 +44,8 @@ pub(super) struct DraftModel {
     /// Of the model that is drafted for.
     vocab_size: usize,
     sequences: HashMap<RequestId, Sequence>,
-    /// Requests whose texts it makes no numbers of.
+    /// Requests of which nothing is drafted any more: it has no room for their texts, or not their tokens, or makes no numbers
+    /// of them.
     given_up: HashSet<RequestId>,
     /// Of its own steps.
     cost: StepCost,
@@ -174,8 +175,11 @@ impl DraftModel {
     /// What it has of the text of `stream`, if it can have all of it.
     fn sequence(&mut self, Stream { id, tokens, .. }: &Stream<'_>) -> Option<Sequence> {
         let vocab_size = self.engine.model().config().vocab_size;
-        if tokens.len() > self.engine.context() || self.given_up.contains(id) {
+        if self.given_up.contains(id) {
             return None;
+        }
+        if tokens.len() > self.engine.context() {
+            return self.give_up(*id);
         }
         let mut sequence = match self.sequences.remove(id) {
             Some(sequence) => sequence,
@@ -189,15 +193,24 @@ impl DraftModel {
         let (_, before) = tokens.split_last()?;
         let held = sequence.tokens().iter().zip(before).take_while(|(mine, asked)| mine == asked);
         sequence.truncate(held.count());
-        let knows = tokens[sequence.len()..].iter().all(|token| (*token as usize) < vocab_size);
-        knows.then_some(sequence)
+        if tokens[sequence.len()..].iter().any(|token| *token as usize >= vocab_size) {
+            return self.give_up(*id);
+        }
+        Some(sequence)
+    }
+
+    /// Nothing is drafted of `id` any more.
+    fn give_up(&mut self, id: RequestId) -> Option<Sequence> {
+        self.given_up.insert(id);
+        self.sequences.remove(&id);
+        None
     }
 
     /// Runs what `sequence` lacks of `tokens`, but for the last few, in at most `rows` rows. Returns whether that is all.
     fn read(&mut self, sequence: &mut Sequence, tokens: &[u32], rows: &mut usize) -> Result<bool> {
         loop {
             let behind = tokens.len() - sequence.len();
-            if behind <= AT_ONCE {
+            if behind <= AT_ONCE.min(self.engine.rows()) {
                 return Ok(true);
             }
             let piece = (behind - 1).min(*rows).min(self.engine.rows());

@@ -14,7 +14,8 @@
 //! known ([`StepCost`](super::step_cost::StepCost)); what one that is right saves is a token of its stream, the
 //! streams' share of a step. So guesses pay where few streams run, whose steps take as long as the weights take to
 //! be read, and where a text repeats itself. That is a forecast. What bounds the harm is a book: what steps with
-//! guesses took beyond what they should have, less what was saved, is never more than a hundredth of all time.
+//! guesses took beyond what they should have, less what was saved, is never more than a hundredth of all time; what a
+//! smaller model takes to read a text is not in it.
 
 use std::time::Duration;
 

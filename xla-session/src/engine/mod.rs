@@ -346,7 +346,7 @@ impl Engine {
         self.check_own(sequence)?;
         let held = sequence.table.resume(prompt);
         let Some(shared) = &self.shared else { return Ok(SharedPrefix::default()) };
-        shared.look_up(prompt.len() - held);
+        shared.look_up(prompt.len() - held / KV_BLOCK * KV_BLOCK);
         let mut names = shared.names(&prompt[..prompt.len().saturating_sub(1)]);
         let held = (held / KV_BLOCK).min(names.len());
         sequence.kept = names[..held].iter().take_while(|name| shared.has(name)).count();

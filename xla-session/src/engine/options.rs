@@ -20,7 +20,7 @@ pub struct EngineOptions {
     pub rows: Option<usize>,
     /// Most tokens of a sequence; `None` is as many as the model was opened for.
     pub context: Option<usize>,
-    /// Whether full pages are found again by [`Engine::resume`](super::Engine::resume).
+    /// Whether pages are found again by [`Engine::resume`](super::Engine::resume).
     pub prefix_cache: bool,
     /// Where full pages are kept for other processes; `None` is nowhere.
     pub share: Option<KvShare>,

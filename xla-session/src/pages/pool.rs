@@ -19,21 +19,8 @@ struct PrefixKey {
 /// Fewest tokens that are taken from the beginning of a page: with fewer, running them is as good.
 const LEAST: usize = 8;
 
-/// The published pages that a prompt begins with.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    /// All of these.
-    pub pages: Vec<u32>,
-    /// Of one more so many tokens.
-    pub part: Option<(u32, usize)>,
-}
-
-impl Found {
-    /// Tokens of the prompt that they hold.
-    pub fn tokens(&self) -> usize {
-        self.pages.len() * KV_BLOCK + self.part.map_or(0, |(_, tokens)| tokens)
-    }
-}
+/// The beginning of pages behind one, by which those are looked through that may begin as a prompt goes on.
+type Beginning = (Option<u32>, [u32; LEAST]);
 
 #[derive(Debug, Default)]
 struct Page {
@@ -88,8 +75,8 @@ pub(super) struct Pool {
     free: Vec<u32>,
     /// Every published page by its key; none without a prefix cache.
     published: Option<HashMap<Arc<PrefixKey>, u32>>,
-    /// The same by the page before.
-    behind: HashMap<Option<u32>, Vec<u32>>,
+    /// The same by their beginnings.
+    begun: HashMap<Beginning, Vec<u32>>,
     /// Idle pages without a published page behind them, least recently used first.
     leaves: BTreeSet<(u64, u32)>,
     idle: usize,
@@ -111,7 +98,7 @@ impl Pool {
             pages: (0..count).map(|_| Page::default()).collect(),
             free: (0..count).rev().collect(),
             published: prefix_cache.then(HashMap::new),
-            behind: HashMap::new(),
+            begun: HashMap::new(),
             leaves: BTreeSet::new(),
             idle: 0,
             states: None,
@@ -246,6 +233,11 @@ impl Pool {
         !self.page(page).is_used() && self.page(page).published.is_some()
     }
 
+    /// Whether somebody has it.
+    pub fn is_held(&self, page: u32) -> bool {
+        self.page(page).is_used()
+    }
+
     /// Whether others than one table or reservation have it.
     pub fn is_shared(&self, page: u32) -> bool {
         self.page(page).references > 1
@@ -254,6 +246,11 @@ impl Pool {
     /// Whether it is published with more than the first `tokens` tokens of it.
     pub fn has_more(&self, page: u32, tokens: usize) -> bool {
         self.page(page).published.as_ref().is_some_and(|key| key.tokens.len() > tokens)
+    }
+
+    /// Whether who goes on behind the first `tokens` tokens of it has to leave it to others, where there is room for a copy.
+    pub fn is_worth(&self, page: u32, tokens: usize) -> bool {
+        self.has_children(page) || self.has_more(page, tokens)
     }
 
     /// Whether pages are published that are found only through it.
@@ -394,25 +391,28 @@ impl Pool {
     }
 
     /// The last page of a sequence that goes, with `tokens` in it: another one may begin so. Where others have the page, they
-    /// still write into it.
+    /// still write into it, as a step in flight may.
     pub fn publish_part(&mut self, page: u32, parent: Option<u32>, tokens: &[u32]) {
-        let is_new = |key: &PrefixKey| self.find(key).is_none();
-        let is_free = !self.is_shared(page) && self.page(page).published.is_none();
-        // A state is not behind any of them but the last.
-        if self.published.is_none() || self.has_states() || !is_free || tokens.len() < LEAST {
+        let Page { references, in_flight, published, .. } = self.page(page);
+        let is_free = *references == 1 && *in_flight == 0 && published.is_none();
+        // Where there are states, none is behind it.
+        let is_of_use = self.published.is_some() && !self.has_states() && tokens.len() >= LEAST;
+        if !is_free
+            || !is_of_use
+            || self.find_part(parent, tokens).is_some_and(|it| it.1 == tokens.len())
+        {
             return;
         }
-        let key = Self::key(parent, tokens);
-        if is_new(&key) {
-            self.insert(page, key);
-        }
+        self.insert(page, Self::key(parent, tokens));
     }
 
     fn insert(&mut self, page: u32, key: PrefixKey) {
         if let Some(parent) = key.parent {
             self.page_mut(parent).children += 1;
         }
-        self.behind.entry(key.parent).or_default().push(page);
+        if let Some(beginning) = Self::beginning(key.parent, &key.tokens) {
+            self.begun.entry(beginning).or_default().push(page);
+        }
         let key = Arc::new(key);
         self.page_mut(page).published = Some(Arc::clone(&key));
         if let Some(published) = &mut self.published {
@@ -428,10 +428,12 @@ impl Pool {
         if let Some(published) = &mut self.published {
             published.remove(&key);
         }
-        if let Some(behind) = self.behind.get_mut(&key.parent) {
-            behind.retain(|it| *it != page);
-            if behind.is_empty() {
-                self.behind.remove(&key.parent);
+        if let Some(beginning) = Self::beginning(key.parent, &key.tokens)
+            && let Some(begun) = self.begun.get_mut(&beginning)
+        {
+            begun.retain(|it| *it != page);
+            if begun.is_empty() {
+                self.begun.remove(&beginning);
             }
         }
         if let Some(parent) = key.parent {
@@ -442,9 +444,9 @@ impl Pool {
         }
     }
 
-    /// The published pages that `prompt` begins with, but for its last token, and the one that has the most of what follows;
-    /// where sequences have states, as many as there is one behind.
-    pub fn find_prefix(&self, prompt: &[u32]) -> Found {
+    /// The full published pages that `prompt` begins with, but for its last token; where sequences have states, as
+    /// many as there is one behind.
+    pub fn find_prefix(&self, prompt: &[u32]) -> Vec<u32> {
         let mut pages = Vec::new();
         let most = prompt.len().saturating_sub(1) / KV_BLOCK;
         for tokens in prompt.chunks_exact(KV_BLOCK).take(most) {
@@ -454,20 +456,25 @@ impl Pool {
         if self.has_states() {
             let with = pages.iter().rposition(|&page| self.page(page).state.is_some());
             pages.truncate(with.map_or(0, |last| last + 1));
-            return Found { pages, part: None };
         }
-        let rest = &prompt
-            [pages.len() * KV_BLOCK..prompt.len().saturating_sub(1).max(pages.len() * KV_BLOCK)];
-        let part =
-            self.behind.get(&pages.last().copied()).into_iter().flatten().filter_map(|&page| {
-                let tokens = &self.page(page).published.as_ref()?.tokens;
-                let common =
-                    tokens.iter().zip(rest).take_while(|(its, asked)| its == asked).count();
-                // Of several the one that has nothing else: it need not be copied.
-                (common >= LEAST).then_some((common, tokens.len() == common, page))
-            });
-        let part = part.max().map(|(common, _, page)| (page, common));
-        Found { pages, part }
+        pages
+    }
+
+    /// The published page behind `parent` that has the most of `tokens` at its beginning, and how many; none where
+    /// sequences have states.
+    pub fn find_part(&self, parent: Option<u32>, tokens: &[u32]) -> Option<(u32, usize)> {
+        let begun = self.begun.get(&Self::beginning(parent, tokens)?)?;
+        let parts = begun.iter().filter(|_| !self.has_states()).filter_map(|&page| {
+            let its = &self.page(page).published.as_ref()?.tokens;
+            let common = its.iter().zip(tokens).take_while(|(its, asked)| its == asked).count();
+            // Of several the one that has nothing else: it need not be copied.
+            Some((common, its.len() == common, page))
+        });
+        parts.max().map(|(common, _, page)| (page, common))
+    }
+
+    fn beginning(parent: Option<u32>, tokens: &[u32]) -> Option<Beginning> {
+        Some((parent, *tokens.first_chunk()?))
     }
 
     fn find(&self, key: &PrefixKey) -> Option<u32> {

@@ -91,9 +91,17 @@ impl PageTable {
         drop(pool);
         self.tokens.truncate(tokens);
         let pages = self.tokens.len().div_ceil(KV_BLOCK);
+        let mut pool = handle.lock();
         if pages < self.pages.len() {
             let dropped = self.pages.split_off(pages);
-            release(&mut self.pool.lock(), &dropped);
+            release(&mut pool, &dropped);
+        }
+        // What was guessed, and filled a page, is of no use to others.
+        if let Some(last) = self.unfilled()
+            && !pool.is_shared(last)
+            && !pool.has_children(last)
+        {
+            pool.unpublish(last);
         }
     }
 
@@ -108,8 +116,11 @@ impl PageTable {
         let handle = self.pool.clone();
         let mut pool = handle.lock();
         let common = self.reachable(&pool, common);
-        let found = pool.find_prefix(prompt);
-        let cached = found.tokens();
+        let mut found = pool.find_prefix(prompt);
+        let full = found.len() * KV_BLOCK;
+        let part = pool.find_part(found.last().copied(), &prompt[full..most.max(full)]);
+        let part = part.filter(|part| Self::has_room(&pool, &found, *part, prompt.len()));
+        let cached = full + part.map_or(0, |(_, tokens)| tokens);
         pool.looked_up += (prompt.len() - common) as u64;
         pool.found += cached.saturating_sub(common) as u64;
         if cached <= common {
@@ -117,17 +128,26 @@ impl PageTable {
             self.truncate(common);
         } else {
             // Retained first: what both hold must not become idle in between.
-            let pages: Vec<_> = found.pages.into_iter().chain(found.part.map(|it| it.0)).collect();
-            for &page in &pages {
+            found.extend(part.map(|(page, _)| page));
+            for &page in &found {
                 pool.retain(page);
             }
             release(&mut pool, &self.pages);
-            self.pages = pages;
+            self.pages = found;
             self.take_up(&mut pool, cached);
             drop(pool);
             self.tokens = prompt[..cached].to_vec();
         }
         self.len()
+    }
+
+    /// Whether all of a prompt of `length` tokens finds room when it begins with the pages `found` and a part of one more,
+    /// which may have to be copied.
+    fn has_room(pool: &Pool, found: &[u32], (page, tokens): (u32, usize), length: usize) -> bool {
+        let copied = pool.is_held(page) || pool.is_worth(page, tokens);
+        let idle = found.iter().chain([&page]).filter(|&&page| pool.is_idle(page)).count();
+        let growth = length.div_ceil(KV_BLOCK) - (found.len() + 1);
+        growth + usize::from(copied) + idle <= pool.available()
     }
 
     /// How many of the first `tokens` tokens it can go on behind.
@@ -162,8 +182,7 @@ impl PageTable {
         let growth = (self.len() + rows).div_ceil(KV_BLOCK) - self.pages.len();
         let copy = match self.unfilled() {
             Some(last) if rows > 0 => {
-                let is_worth =
-                    pool.has_children(last) || pool.has_more(last, self.len() % KV_BLOCK);
+                let is_worth = pool.is_worth(last, self.len() % KV_BLOCK);
                 pool.is_shared(last) || (is_worth && growth != pool.available())
             }
             _ => false,

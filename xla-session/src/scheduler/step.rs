@@ -142,6 +142,10 @@ impl Scheduler {
         let Some((rank, mut tracked)) = self.running.pop_last() else { return };
         pages.give_back(tracked.id);
         draft.runs.retain(|(run, _)| run.request != tracked.id);
+        // Whether a page is copied depends on how many there are.
+        for (run, needed) in &mut draft.runs {
+            *needed = pages.needed(run.request, run.tokens.len());
+        }
         draft.preempted.push(tracked.id);
         tracked.preempt();
         self.waiting.insert(rank, tracked);

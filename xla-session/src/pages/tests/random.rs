@@ -50,7 +50,7 @@ fn needed(tables: &[PageTable], which: usize, rows: usize) -> std::ops::RangeInc
         return growth..=growth;
     };
     let holders = tables.iter().filter(|it| it.pages().contains(&last)).count();
-    // A page of one's own is copied for the sake of cached pages behind it, of which this knows
+    // A page of one's own is copied for the sake of what the cache knows of it, and behind it, of which this knows
     // nothing.
     if holders > 1 { growth + 1..=growth + 1 } else { growth..=growth + 1 }
 }
