@@ -82,6 +82,7 @@ fn roles_are_what_names_say() {
                 it if it.contains(".block_sparse_moe.experts.") => (Role::Matrix, 2),
                 it if it.contains(".feed_forward.experts.") => (Role::Matrix, 2),
                 it if it.contains(".feed_forward.w") => (Role::Matrix, 2),
+                it if it.ends_with(".mlp.c_fc.weight") => (Role::Matrix, 2),
                 it if it.ends_with(".conv.conv.weight") || it.ends_with(".conv1d.weight") => {
                     (Role::Taps, 3)
                 }
@@ -114,7 +115,8 @@ fn parameters_come_in_the_order_of_the_model() {
                         "model.per_layer_model_projection.weight" => (0, 2),
                         "model.per_layer_projection_norm.weight" => (0, 3),
                         "model.norm.weight" | "model.embedding_norm.weight" => (after + 1, 0),
-                        "lm_head.weight" => (after + 1, 1),
+                        "model.norm.bias" => (after + 1, 1),
+                        "lm_head.weight" => (after + 1, 2),
                         _ => panic!("{name}"),
                     };
                 };
@@ -168,6 +170,8 @@ fn parameters_come_in_the_order_of_the_model() {
                     "mlp.gate_up_proj",
                     "mlp.act_fn.",
                     "mlp.down_proj",
+                    "mlp.c_fc",
+                    "mlp.c_proj",
                     "feed_forward.w1",
                     "feed_forward.w3",
                     "feed_forward.w2",

@@ -37,6 +37,7 @@ mod mistral;
 mod mixtral;
 mod modernbert;
 mod mpnet;
+mod nemotron;
 mod nomic_bert;
 mod olmo2;
 mod olmo3;
@@ -51,6 +52,8 @@ mod qwen3_moe;
 mod qwen3_next;
 mod seed_oss;
 mod smollm3;
+mod stablelm;
+mod starcoder2;
 
 mod encoder;
 mod experts;
@@ -98,7 +101,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 51] = [
+    pub const ALL: [&'static Self; 54] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -125,6 +128,9 @@ impl Family {
         &cohere2::FAMILY,
         &lfm2::FAMILY,
         &arcee::FAMILY,
+        &nemotron::FAMILY,
+        &stablelm::FAMILY,
+        &starcoder2::FAMILY,
         &apertus::FAMILY,
         &hunyuan_v1_dense::FAMILY,
         &mixtral::FAMILY,

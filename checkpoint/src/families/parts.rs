@@ -161,6 +161,25 @@ impl Sizes {
     }
 }
 
+impl Sizes {
+    /// As [`decoder`](Self::decoder), whose norms are layer norms with biases, of `epsilon`.
+    pub fn layer_normed_decoder(
+        &self,
+        ropes: Vec<Rope>,
+        epsilon: f64,
+        layer: impl Fn(&Module, usize) -> Layer,
+    ) -> Architecture {
+        let norm = |module: &Module, name| module.layer_norm(name, self.hidden_size, epsilon);
+        let model = self.decoder(ropes, |module, index| {
+            let layer = layer(module, index);
+            let input_norm = layer.input_norm.map(|_| norm(module, "input_layernorm"));
+            let mlp_norm = layer.mlp_norm.map(|_| norm(module, "post_attention_layernorm"));
+            Layer { input_norm, mlp_norm, ..layer }
+        });
+        Architecture { norm: norm(&Module::new("model"), "norm"), ..model }
+    }
+}
+
 /// A model of norms of one plus their weight, but for those of linear attention, which are gated. Converters to
 /// GGUF have added the one, and say so in a key that only this program knows.
 pub(super) fn one_more(keys: &Keys, mut architecture: Architecture) -> Architecture {

@@ -13,7 +13,7 @@ mod lfm2;
 mod llama;
 mod qwen;
 
-use super::keys::Keys;
+use super::keys::{Keys, NORMS_ARE_WHOLE};
 use super::names::DECODER;
 
 /// An architecture.
@@ -60,7 +60,7 @@ const PLAIN: Architecture = Architecture {
 
 const LAYER_NORM: (&str, &str) = ("layer_norm_eps", "attention.layer_norm_epsilon");
 
-const ALL: [Architecture; 38] = [
+const ALL: [Architecture; 41] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -230,6 +230,28 @@ const ALL: [Architecture; 38] = [
     },
     Architecture { name: "arcee", model_type: "arcee", pairs: true, ..PLAIN },
     Architecture {
+        name: "starcoder2",
+        model_type: "starcoder2",
+        epsilon: ("norm_epsilon", "attention.layer_norm_epsilon"),
+        parts: &[("ffn_up", "mlp.c_fc"), ("ffn_down", "mlp.c_proj")],
+        keys: starcoder2,
+        ..PLAIN
+    },
+    Architecture {
+        name: "stablelm",
+        model_type: "stablelm",
+        epsilon: LAYER_NORM,
+        keys: stablelm,
+        ..PLAIN
+    },
+    Architecture {
+        name: "nemotron",
+        model_type: "nemotron",
+        epsilon: ("norm_eps", "attention.layer_norm_epsilon"),
+        keys: nemotron,
+        ..PLAIN
+    },
+    Architecture {
         name: "apertus",
         model_type: "apertus",
         parts: &[("attn_norm", "attention_layernorm"), ("ffn_norm", "feedforward_layernorm")],
@@ -354,6 +376,34 @@ fn no_window(keys: &mut Keys) -> Result<(), String> {
 fn olmoe(keys: &mut Keys) -> Result<(), String> {
     keys.required("num_experts", "expert_count")?;
     keys.required("num_experts_per_tok", "expert_used_count")
+}
+
+fn starcoder2(keys: &mut Keys) -> Result<(), String> {
+    let bias = keys.config.remove("attention_bias");
+    keys.put("use_bias", "blk.0.attn_q.bias", bias);
+    // Of all layers; files that llama.cpp's converter has made have none.
+    keys.copy_window();
+    Ok(())
+}
+
+/// Its key says that MLPs are in parallel where the model's configuration said nothing; the norm before them says whether they
+/// are, also to llama.cpp.
+fn stablelm(keys: &mut Keys) -> Result<(), String> {
+    let bias = keys.config.remove("attention_bias");
+    keys.put("use_qkv_bias", "blk.0.attn_q.bias", bias);
+    let parallel = !keys.has("model.layers.0.post_attention_layernorm.weight");
+    keys.put("use_parallel_residual", "use_parallel_residual", Some(json!(parallel)));
+    let normed = keys.has("model.layers.0.self_attn.q_norm.weight");
+    keys.put("qk_layernorm", "blk.0.attn_q_norm.weight", Some(json!(normed)));
+    keys.partial_rotation();
+    no_window(keys)
+}
+
+/// Its converter has added the one to the weights of norms.
+fn nemotron(keys: &mut Keys) -> Result<(), String> {
+    keys.config.insert(NORMS_ARE_WHOLE.into(), json!(true));
+    keys.partial_rotation();
+    no_window(keys)
 }
 
 fn phi3(keys: &mut Keys) -> Result<(), String> {

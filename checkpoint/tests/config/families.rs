@@ -421,6 +421,43 @@ fn lfm2_with_experts_chooses_them_by_sigmoids() {
 }
 
 #[test]
+fn layer_norms_have_biases_and_no_rms() {
+    let norms = |config: &ModelConfig| {
+        let layer = &config.architecture.layers[0];
+        let all =
+            [layer.input_norm.as_ref(), layer.mlp_norm.as_ref(), Some(&config.architecture.norm)];
+        let kind = |norm: &checkpoint::architecture::Norm| {
+            (norm.centred, norm.bias.is_some(), norm.offset, norm.epsilon)
+        };
+        all.map(|norm| norm.map(kind))
+    };
+    let starcoder = |changes| of("starcoder2", "Starcoder2ForCausalLM", changes);
+    let config = good(starcoder(json!({"norm_epsilon": 1e-4, "sliding_window": 20})));
+    assert_eq!(norms(&config), [Some((true, true, 0.0, 1e-4)); 3]);
+    let attention = config.architecture.layers[0].attention().unwrap();
+    assert_eq!((attention.window, attention.output.bias.is_some()), (Some(20), true));
+    let plain = good(starcoder(json!({"use_bias": false})));
+    let attention = plain.architecture.layers[0].attention().unwrap();
+    assert!(attention.qkv.iter().all(|it| it.bias.is_none()) && attention.window.is_none());
+
+    let stablelm = |changes| of("stablelm", "StableLmForCausalLM", changes);
+    let config = good(stablelm(json!({"head_dim": 8, "use_parallel_residual": true})));
+    assert_eq!(
+        norms(&config),
+        [Some((true, true, 0.0, 1e-5)), None, Some((true, true, 0.0, 1e-5))]
+    );
+    assert!(config.architecture.layers[0].parallel);
+    assert_eq!(config.architecture.ropes[0].width, 2);
+    refused(stablelm(json!({"head_dim": 8, "qk_layernorm": true})), &["`qk_layernorm`", "12B"]);
+
+    let nemotron = |changes| of("nemotron", "NemotronForCausalLM", changes);
+    let config = good(nemotron(json!({"hidden_act": "relu2", "head_dim": 8})));
+    assert_eq!(norms(&config), [Some((true, true, 1.0, 1e-5)); 3]);
+    assert_eq!(config.architecture.ropes[0].width, 4);
+    refused(nemotron(json!({"hidden_act": "silu"})), &["`hidden_act`", "\"relu2\""]);
+}
+
+#[test]
 fn arcee_has_no_gate() {
     let arcee = |changes| of("arcee", "ArceeForCausalLM", changes);
     let config = good(arcee(json!({"hidden_act": "relu2", "mlp_bias": true})));

@@ -8,7 +8,7 @@ impl Builder {
     /// `x / sqrt(mean(x²) + eps) * (offset + weight)` over the last dimension of `x`, of which the mean is
     /// taken off first where the norm is centred; `weight` is a vector of its length, and `norm` says the
     /// numbers.
-    pub fn norm(&mut self, x: &Value, weight: &Value, norm: &Norm) -> Value {
+    pub fn norm(&mut self, x: &Value, weight: &Value, bias: Option<&Value>, norm: &Norm) -> Value {
         let dims = x.dims().to_vec();
         let outer: Vec<_> = (0..dims.len() - 1).collect();
         let mut x = x.clone();
@@ -25,8 +25,12 @@ impl Builder {
                 self.add(&offset, weight)
             }
         };
-        let weight = self.broadcast(&weight, x.dims(), &[x.dims().len() - 1]);
-        self.mul(&x, &weight)
+        let last = [x.dims().len() - 1];
+        let weight = self.broadcast(&weight, x.dims(), &last);
+        let x = self.mul(&x, &weight);
+        let Some(bias) = bias else { return x };
+        let bias = self.broadcast(bias, x.dims(), &last);
+        self.add(&x, &bias)
     }
 
     /// The mean of `x` over its last dimension.

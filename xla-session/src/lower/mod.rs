@@ -26,7 +26,6 @@ fn of_encoders(of: &Architecture) -> Option<&'static str> {
         (of.embedding_norm.is_some(), "a norm of embeddings"),
         (of.distances.is_some(), "scores by distance"),
         (of.layers.iter().any(|layer| layer.norms_stream), "norms of the residual stream"),
-        (of.norms().any(|norm| norm.bias.is_some()), "norms with biases"),
         (of.layers.iter().any(|layer| exact(&layer.mlp)), "GELU by erf"),
     ];
     parts.into_iter().find_map(|(is, name)| is.then_some(name))

@@ -48,7 +48,8 @@ fn models_of_more_parts_equal_the_reference_as_stored() {
 #[test]
 fn fixtures_of_fewer_bits_equal_the_reference_in_f32() {
     let Some(options) = on_the_device(Precision::F32) else { return };
-    for name in ["gemma2-gqa-tied-bf16", "phi3-longrope-partial-gqa-f16"] {
+    for name in ["gemma2-gqa-tied-bf16", "phi3-longrope-partial-gqa-f16", "stablelm-biases-mha-f16"]
+    {
         check_by_eight_rows(&fixtures::named(name), options.clone());
     }
 }

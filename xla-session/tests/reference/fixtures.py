@@ -57,7 +57,8 @@ class Fixture:
         if getattr(attention, "q_proj", None) is not None:
             biased = attention.q_proj.bias is not None
             always = self.config["model_type"] in ("qwen2", "qwen2_moe", "gpt_oss")
-            assert biased == self.config.get("attention_bias", always)
+            keys = ("attention_bias", "use_bias", "use_qkv_bias")
+            assert biased == next((self.config[key] for key in keys if key in self.config), always)
 
 
 def base(
@@ -309,6 +310,43 @@ FIXTURES = {
         ),
         "float16",
         "default",
+    ),
+    "starcoder2-window-gqa-bf16": Fixture(
+        newer(
+            base("Starcoder2", 241, 48, 99, 2, 4, 2)
+            | {"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-3},
+            "bfloat16",
+            use_bias=True,
+            sliding_window=40,
+            tie_word_embeddings=False,
+        ),
+        "bfloat16",
+        "default",
+    ),
+    "stablelm-biases-mha-f16": Fixture(
+        older(
+            base("StableLm", 233, 64, 90, 2, 4, 4) | {"layer_norm_eps": 1e-3},
+            "float16",
+            use_qkv_bias=True,
+            use_parallel_residual=False,
+            partial_rotary_factor=0.25,
+            tie_word_embeddings=False,
+        ),
+        "float16",
+        "default",
+    ),
+    "nemotron-gqa-bf16": Fixture(
+        newer(
+            base("Nemotron", 247, 48, 83, 2, 4, 2) | {"hidden_act": "relu2", "norm_eps": 1e-3},
+            "bfloat16",
+            scaling={"rope_type": "default", "partial_rotary_factor": 0.5},
+            attention_bias=False,
+            mlp_bias=False,
+            tie_word_embeddings=False,
+        ),
+        "bfloat16",
+        "default",
+        norm=0.0,
     ),
     "hunyuan-alpha-tied-gqa-bf16": Fixture(
         older(

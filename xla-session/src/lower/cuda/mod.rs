@@ -141,7 +141,8 @@ impl Parts for CudaTiles {
 
     fn norm(&self, f: &mut Function<'_>, x: &Value, norm: &Norm) -> Value {
         let weight = f.vector(&norm.weight);
-        f.b.norm(x, &weight, norm)
+        let bias = norm.bias.as_ref().map(|bias| f.vector(bias));
+        f.b.norm(x, &weight, bias.as_ref(), norm)
     }
 
     fn normed_heads(

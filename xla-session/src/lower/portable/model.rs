@@ -155,7 +155,8 @@ impl Emitter<'_> {
 
     pub(super) fn norm(&mut self, x: &Value, norm: &Norm) -> Value {
         let weight = self.vector(&norm.weight);
-        self.b.norm(x, &weight, norm)
+        let bias = norm.bias.as_ref().map(|bias| self.vector(bias));
+        self.b.norm(x, &weight, bias.as_ref(), norm)
     }
 
     /// The rows of this call's tokens in an embedding, times `scale`; `[rows, columns]`.

@@ -56,6 +56,16 @@ impl VulkanTarget {
     pub(super) fn normed(&self, f: &mut Function<'_>, x: &Value, norm: &Norm) -> Value {
         let &[rows, columns] = x.dims() else { unreachable!("rows of columns") };
         let weight = f.vector(&norm.weight);
+        let moved = norm.bias.as_ref().map(|bias| {
+            let bias = f.vector(bias);
+            format!(
+                "%bias = tensor.extract {}[%c] : {}
+                 %moved = arith.addf %normed, %bias : f32",
+                bias.name, bias.ty
+            )
+        });
+        let result = if moved.is_some() { "%moved" } else { "%normed" };
+        let moved = moved.unwrap_or_default();
         let centred = norm.centred.then(|| self.centred(f, x));
         let x = centred.as_ref().unwrap_or(x);
         let shares = shares(f, x, "%term = arith.mulf %x, %x : f32");
@@ -68,7 +78,8 @@ impl VulkanTarget {
              %weight = arith.addf %offset, %stored : f32
              %scaled = arith.mulf %x, %factor : f32
              %normed = arith.mulf %scaled, %weight : f32
-             linalg.yield %normed : f32",
+             {moved}
+             linalg.yield {result} : f32",
             total(&shares),
             factor(columns, norm.epsilon),
             x.name,

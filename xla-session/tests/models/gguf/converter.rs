@@ -23,6 +23,7 @@ fn name_of(architecture: &str, name: &str) -> String {
         return match name {
             "model.embed_tokens.weight" => "token_embd.weight",
             "model.norm.weight" => "output_norm.weight",
+            "model.norm.bias" => "output_norm.bias",
             "model.embedding_norm.weight" => "token_embd_norm.weight",
             "lm_head.weight" => "output.weight",
             "model.embed_tokens_per_layer.weight" => "per_layer_token_embd.weight",
@@ -110,6 +111,8 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("lfm2", "feed_forward.experts.*.w1") => "ffn_gate_exps",
         ("lfm2", "feed_forward.experts.*.w2") => "ffn_down_exps",
         ("lfm2", "feed_forward.experts.*.w3") => "ffn_up_exps",
+        ("starcoder2", "mlp.c_fc") => "ffn_up",
+        ("starcoder2", "mlp.c_proj") => "ffn_down",
         ("gpt-oss", "self_attn") => "attn_sinks",
         ("gpt-oss", "post_attention_layernorm") => "post_attention_norm",
         ("llama", "block_sparse_moe.gate") | (_, "mlp.gate" | "mlp.router") => "ffn_gate_inp",
@@ -381,7 +384,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
                 key("rope.scaling.yarn_log_multiplier", f32_value(growth));
             }
         }
-        "glm4" | "glm4moe" | "phi3" => {
+        "glm4" | "glm4moe" | "phi3" | "stablelm" | "nemotron" => {
             key("rope.dimension_count", u32_value(ropes[0].width as u32))
         }
         _ => {}
@@ -448,7 +451,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
 
 /// Whether that converter adds one to the norm called `name`.
 fn adds_one(architecture: &str, name: &str) -> bool {
-    matches!(architecture, "gemma" | "gemma2" | "gemma3")
+    matches!(architecture, "gemma" | "gemma2" | "gemma3" | "nemotron")
         || matches!(architecture, "qwen35" | "qwen35moe" | "qwen3next")
             && !name.ends_with("linear_attn.norm.weight")
 }
@@ -483,7 +486,7 @@ pub fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             file.key(&format!("{architecture}.{key}"), u32_value(value as u32));
         }
     }
-    let epsilon = f32_value(config.rms_norm_eps as f32);
+    let epsilon = f32_value(config.architecture.norm.epsilon as f32);
     let kind = if config.architecture.norm.centred { "norm" } else { "norm_rms" };
     file.key(&format!("{architecture}.attention.layer_{kind}_epsilon"), epsilon);
     let theta = f32_value(config.rope().theta as f32);

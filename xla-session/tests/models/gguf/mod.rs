@@ -95,6 +95,9 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "cohere-head-norms-gqa-bf16",
         "cohere2-windows-tied-gqa-bf16",
         "arcee-biases-gqa-f16",
+        "starcoder2-window-gqa-bf16",
+        "stablelm-biases-mha-f16",
+        "nemotron-gqa-bf16",
         "hunyuan-alpha-tied-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
@@ -118,7 +121,7 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         let config = ModelConfig::from_dir(&fixture.folder).unwrap();
         let roles: Vec<_> = config.tensors().map(|it| it.role).collect();
         assert_eq!(before.len(), after.len(), "{name}");
-        let adds_one = ["gemma-", "gemma2", "gemma3", "qwen3-5", "qwen3-next"]
+        let adds_one = ["gemma-", "gemma2", "gemma3", "qwen3-5", "qwen3-next", "nemotron"]
             .iter()
             .any(|it| name.starts_with(it));
         for ((before, after), role) in before.iter().zip(&after).zip(roles) {
