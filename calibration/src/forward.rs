@@ -131,8 +131,13 @@ fn add(x: &mut Rows, more: &Rows, scale: f32) {
 fn norm(norm: Option<&Norm>, weights: &mut impl Weights, mut x: Rows) -> Result<Rows> {
     if let Some(norm) = norm {
         let weight = scales(norm, weights)?;
+        let bias = norm.bias.as_ref().map(|bias| weights.vector(bias)).transpose()?;
         let width = x.width;
-        x.values.par_chunks_mut(width).for_each(|row| normalise(row, &weight, norm));
+        x.values.par_chunks_mut(width).for_each(|row| {
+            normalise(row, &weight, norm);
+            let biases = bias.iter().flatten();
+            row.iter_mut().zip(biases).for_each(|(x, bias)| *x += bias);
+        });
     }
     Ok(x)
 }

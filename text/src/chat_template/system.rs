@@ -12,7 +12,7 @@ impl ChatTemplate {
     /// `messages` with what the template would refuse or leave out of what the system says before what the user says
     /// next. Some take none of it, as Gemma 2's and Mistral's first, others what it says first. It is rendered with
     /// `tools` or without.
-    pub fn say_as_user<M: Serialize>(
+    pub(super) fn say_as_user<M: Serialize>(
         &self,
         messages: &[M],
         tools: bool,
