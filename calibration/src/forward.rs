@@ -213,6 +213,10 @@ fn gated(mlp: &Mlp, learned: &[f32], mut gate_up: Rows) -> Rows {
         }
         Activation::ReluSquared | Activation::Xielu => unreachable!("they have no gate"),
     };
+    if !mlp.is_gated() {
+        gate_up.values.par_iter_mut().for_each(|x| *x = gate(*x, 1.0));
+        return gate_up;
+    }
     let mut out = Rows::zero(gate_up.len(), wide);
     let rows = gate_up.values.par_chunks(gate_up.width);
     out.values.par_chunks_mut(wide).zip(rows).for_each(|(out, row)| {
