@@ -130,14 +130,17 @@ impl Quantisation {
             .filter(|it| is_matrix(it) && !is_rounded(it))
             .map(|it| it.name.as_str())
             .collect();
-        let norm = &config.architecture.norm.weight;
+        let norm = &config.architecture.norm;
+        let of_norm = |it: &Parameter| {
+            *it == norm.weight || norm.bias.as_ref().is_some_and(|bias| it == bias)
+        };
         for parameter in config.tensors() {
             let values = match parameter.role {
                 Role::Embedding | Role::Output => values(&self.model, parameter)?,
-                _ if parameter == norm => values(&self.model, parameter)?,
+                _ if of_norm(parameter) => values(&self.model, parameter)?,
                 _ => continue,
             };
-            if parameter == norm || !is_grouped(parameter) {
+            if of_norm(parameter) || !is_grouped(parameter) {
                 tensors.push(Tensor::floats(&parameter.name, &parameter.shape, &values));
                 continue;
             }

@@ -32,7 +32,10 @@ fn made(name: &str) -> (TempDir, PathBuf) {
     let parent = TempDir::new().unwrap();
     let folder = parent.path().join("made");
     let model = Quantisation::open(&fixture(name)).unwrap();
-    model.run(&texts(), &folder, &mut all).unwrap().finish().unwrap();
+    let vocab_size = ModelConfig::from_dir(&fixture(name)).unwrap().vocab_size as u32;
+    let mut texts = texts();
+    texts.iter_mut().flatten().for_each(|id| *id %= vocab_size);
+    model.run(&texts, &folder, &mut all).unwrap().finish().unwrap();
     (parent, folder)
 }
 
@@ -47,6 +50,26 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         (name, fs::read(path).unwrap())
     });
     files.collect()
+}
+
+/// Biases of norms, too, within layers and behind them.
+#[test]
+fn nothing_of_a_model_is_left_out() {
+    for name in ["starcoder2-window-gqa-bf16", "stablelm-biases-mha-f16", "nemotron-gqa-bf16"] {
+        let (_parent, folder) = made(name);
+        let config = ModelConfig::from_dir(&folder).unwrap();
+        let [before, after] =
+            [&fixture(name), &folder].map(|it| Checkpoint::open(it, LoadMode::Mmap).unwrap());
+        after.check(&config).unwrap();
+        let vectors = config.tensors().filter(|it| matches!(it.role, Role::Norm | Role::Bias));
+        let mut seen = 0;
+        for parameter in vectors {
+            let [before, after] = [&before, &after].map(|it| it.get(parameter).unwrap().to_f32());
+            assert_eq!(before, after, "{name}: {}", parameter.name);
+            seen += 1;
+        }
+        assert!(seen >= 10, "{name}: {seen}");
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub struct ModelConfig {
     /// Most tokens that it can be asked for: `max_position_embeddings` of `config.json`, or what YaRN stretches the
     /// context to that it names, where that is more.
     pub longest_context: usize,
-    /// Epsilon of every RMS norm.
+    /// Epsilon of every RMS norm; families of layer norms have theirs in [the architecture](Self::architecture).
     pub rms_norm_eps: f64,
     /// Whether the output projection is the embedding matrix.
     pub tie_word_embeddings: bool,

@@ -22,8 +22,8 @@ pub struct SpeculationArgs {
           value_parser = Speculate::from_str)]
     speculate: Speculate,
 
-    /// A smaller model with the same tokenizer that drafts, as --model
-    /// [default: what followed the last tokens where they occurred before]
+    /// A smaller model with the same tokenizer that drafts, as --model, for each model that makes text; its keys and values
+    /// take memory beside the model's own [default: what followed the last tokens where they occurred before]
     #[arg(long, env = "IREE_LLM_DRAFT_MODEL", value_name = "FOLDER|ID")]
     draft_model: Option<String>,
 

@@ -271,7 +271,7 @@ impl Batcher {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported): the vocabularies differ in size, or the smaller model makes no tokens, or keeps
+    /// [`Unsupported`](Error::Unsupported): the vocabularies differ in size by more than their padding may, or the smaller model makes no tokens, or keeps
     /// states of sequences. No memory.
     pub fn with_draft_model(mut self, model: &Model) -> Result<Self> {
         self.draft_model = Some(DraftModel::new(model, &self.engine)?);

@@ -379,8 +379,8 @@ fn olmoe(keys: &mut Keys) -> Result<(), String> {
 }
 
 fn starcoder2(keys: &mut Keys) -> Result<(), String> {
-    let bias = keys.config.remove("attention_bias");
-    keys.put("use_bias", "blk.0.attn_q.bias", bias);
+    let bias = keys.config.remove("attention_bias").unwrap_or_default();
+    keys.put_named("use_bias", "blk.0.attn_q.bias", bias);
     // Of all layers; files that llama.cpp's converter has made have none.
     keys.copy_window();
     Ok(())
@@ -389,12 +389,12 @@ fn starcoder2(keys: &mut Keys) -> Result<(), String> {
 /// Its key says that MLPs are in parallel where the model's configuration said nothing; the norm before them says whether they
 /// are, also to llama.cpp.
 fn stablelm(keys: &mut Keys) -> Result<(), String> {
-    let bias = keys.config.remove("attention_bias");
-    keys.put("use_qkv_bias", "blk.0.attn_q.bias", bias);
+    let bias = keys.config.remove("attention_bias").unwrap_or_default();
+    keys.put_named("use_qkv_bias", "blk.0.attn_q.bias", bias);
     let parallel = !keys.has("model.layers.0.post_attention_layernorm.weight");
-    keys.put("use_parallel_residual", "use_parallel_residual", Some(json!(parallel)));
+    keys.put_named("use_parallel_residual", "blk.0.ffn_norm.weight", json!(parallel));
     let normed = keys.has("model.layers.0.self_attn.q_norm.weight");
-    keys.put("qk_layernorm", "blk.0.attn_q_norm.weight", Some(json!(normed)));
+    keys.put_named("qk_layernorm", "blk.0.attn_q_norm.weight", json!(normed));
     keys.partial_rotation();
     no_window(keys)
 }

@@ -240,7 +240,8 @@ impl Keys<'_> {
         self.put_named(ours, &name, value);
     }
 
-    fn put_named(&mut self, ours: &str, theirs: &str, value: Json) {
+    /// `value` as `ours`, which the file says in what it calls `theirs`.
+    pub fn put_named(&mut self, ours: &str, theirs: &str, value: Json) {
         self.names.insert(ours.to_owned(), theirs.to_owned());
         self.config.insert(ours.to_owned(), value);
     }

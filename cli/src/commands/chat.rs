@@ -54,7 +54,7 @@ Examples:
   iree-llm chat -m ./model --system 'Answer in one sentence.'
   printf 'Who are you?\\nWhy?\\n' | iree-llm chat --quiet
 
-The model remembers the conversation; each turn computes only what is new.
+The model remembers the conversation: what was run of it is not run again.
 Ctrl-C ends an answer, /reset the conversation, /exit or Ctrl-D the program.";
 
 const HELP: &str = "\

@@ -118,12 +118,12 @@ impl DraftModel {
     ///
     /// # Errors
     ///
-    /// Those of [`Engine::step`], but for numbers that are none, which end drafts of their streams.
+    /// Those of [`Engine::step`], but for numbers that are none, which end drafts of all of `streams`.
     pub fn draft(&mut self, streams: &[Stream<'_>], gap: Gap) -> Result<(Drafts, Duration)> {
         match self.draft_all(streams, gap) {
             Err(error @ Error::NotNumbers { .. }) => {
                 tracing::warn!("no more drafts of answers that run now: {error}");
-                self.given_up.extend(streams.iter().map(|stream| stream.id));
+                streams.iter().for_each(|stream| drop(self.give_up(stream.id)));
                 Ok((Vec::new(), Duration::ZERO))
             }
             drafted => drafted,

@@ -5,8 +5,8 @@ use checkpoint::architecture::{Activation, Norm};
 use super::builder::{Builder, Combine, Value};
 
 impl Builder {
-    /// `x / sqrt(mean(x²) + eps) * (offset + weight)` over the last dimension of `x`, of which the mean is
-    /// taken off first where the norm is centred; `weight` is a vector of its length, and `norm` says the
+    /// `x / sqrt(mean(x²) + eps) * (offset + weight) + bias` over the last dimension of `x`, of which the mean is
+    /// taken off first where the norm is centred; `weight` and `bias` are vectors of its length, and `norm` says the
     /// numbers.
     pub fn norm(&mut self, x: &Value, weight: &Value, bias: Option<&Value>, norm: &Norm) -> Value {
         let dims = x.dims().to_vec();

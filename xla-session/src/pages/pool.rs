@@ -391,7 +391,7 @@ impl Pool {
     }
 
     /// The last page of a sequence that goes, with `tokens` in it: another one may begin so. Where others have the page, they
-    /// still write into it, as a step in flight may.
+    /// still write into it, as a step in flight may; where another begins with all of that, that one is enough.
     pub fn publish_part(&mut self, page: u32, parent: Option<u32>, tokens: &[u32]) {
         let Page { references, in_flight, published, .. } = self.page(page);
         let is_free = *references == 1 && *in_flight == 0 && published.is_none();
