@@ -333,11 +333,9 @@ fn a_reader_that_leaves_ends_the_program() {
     }
 }
 
+/// The program, at an answer that nobody sees the end of, and its model.
 #[cfg(unix)]
-#[test]
-fn ctrl_c_ends_the_text_and_keeps_the_result() {
-    use std::io::Read;
-
+fn endless(flags: &[&str]) -> (std::process::Child, tempfile::TempDir) {
     let model = model();
     let config = model.path().join("config.json");
     let text = std::fs::read_to_string(&config).unwrap();
@@ -345,14 +343,24 @@ fn ctrl_c_ends_the_text_and_keeps_the_result() {
         text.replace("\"max_position_embeddings\": 256", "\"max_position_embeddings\": 200000");
     std::fs::write(config, text).unwrap();
     let folder = model.path().to_str().unwrap();
-    let mut child = support::running()
+    let child = support::running()
         .args(["generate", "-m", folder, "-p", "x", "-n", "200000", "--ignore-eos"])
+        .args(flags)
         .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    (child, model)
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_the_text_and_keeps_the_result() {
+    use std::io::Read;
+
+    let (mut child, _model) = endless(&[]);
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0; 20]).unwrap();
     support::signal("-INT", &child);
@@ -387,28 +395,17 @@ fn a_question_that_does_not_fit_leaves_the_conversation_as_it_was() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_is_why_an_answer_ended() {
-    let model = model();
-    let config = model.path().join("config.json");
-    let text = std::fs::read_to_string(&config).unwrap();
-    let text =
-        text.replace("\"max_position_embeddings\": 256", "\"max_position_embeddings\": 200000");
-    std::fs::write(config, text).unwrap();
-    let folder = model.path().to_str().unwrap();
-    let more = ["-p", "x", "-n", "200000", "--ignore-eos", "--json"];
-    let child = support::running()
-        .args(["generate", "-m", folder])
-        .args(more)
-        .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    support::signal("-INT", &child);
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Nothing shows when it has begun, and before that Ctrl-C ends the program.
+    let outputs = [1, 4, 16].into_iter().map(|seconds| {
+        let (child, _model) = endless(&["--json"]);
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
+        support::signal("-INT", &child);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        output.stdout
+    });
+    let report = outputs.into_iter().find(|it| !it.is_empty()).expect("it answers within seconds");
+    let report: Value = serde_json::from_slice(&report).unwrap();
     assert_eq!(report["finish_reason"], "interrupted");
     let tokens = report["tokens"].as_array().unwrap().len();
     assert!(tokens > 1 && !report["text"].as_str().unwrap().is_empty());

@@ -46,18 +46,15 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
 }
 
 fn mlp(sizes: &Sizes, layer: &Module) -> Mlp {
-    let (module, wide, hidden) = (layer.at("mlp"), sizes.intermediate_size, sizes.hidden_size);
-    let learned = module.at("act_fn");
+    let learned = layer.at("mlp").at("act_fn");
     Mlp {
-        gate_up: vec![module.linear("up_proj", [wide, hidden], false)],
-        down: module.linear("down_proj", [hidden, wide], false),
-        activation: Activation::Xielu,
         learned: vec![
             learned.number("alpha_p", &[1]),
             learned.number("alpha_n", &[1]),
             learned.number("beta", &[]),
             learned.number("eps", &[]),
         ],
+        ..sizes.ungated_mlp(layer, ["up_proj", "down_proj"], false, Activation::Xielu)
     }
 }
 

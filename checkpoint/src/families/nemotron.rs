@@ -3,7 +3,7 @@
 
 use super::{Defaults, Family, Sizes, parts};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, FeedForward, Mlp};
+use crate::architecture::Architecture;
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -29,23 +29,12 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
-    if keys.string("hidden_act")?.is_some_and(|it| it != "relu2") {
-        return Err(keys.refuse("hidden_act", "supported is \"relu2\""));
-    }
-    let attention_bias = keys.boolean("attention_bias")?.unwrap_or(false);
-    let mlp_bias = keys.boolean("mlp_bias")?.unwrap_or(false);
+    let mlp = sizes.squared_mlp(keys)?;
+    let bias = keys.boolean("attention_bias")?.unwrap_or(false);
     let epsilon = keys.positive("norm_eps")?.unwrap_or(sizes.rms_norm_eps);
-    let (wide, hidden) = (sizes.intermediate_size, sizes.hidden_size);
     let rope = sizes.partial_rope(keys, 0.5)?;
     let model = sizes.layer_normed_decoder(vec![rope], epsilon, |layer, _| {
-        let module = layer.at("mlp");
-        let mlp = FeedForward::Mlp(Mlp {
-            gate_up: vec![module.linear("up_proj", [wide, hidden], mlp_bias)],
-            down: module.linear("down_proj", [hidden, wide], mlp_bias),
-            activation: Activation::ReluSquared,
-            learned: Vec::new(),
-        });
-        sizes.layer(layer, sizes.attention(layer, [attention_bias; 2]), mlp)
+        sizes.layer(layer, sizes.attention(layer, [bias; 2]), mlp(layer))
     });
     Ok(parts::one_more(keys, model))
 }

@@ -4,6 +4,7 @@
 use std::iter::once;
 
 use super::Sizes;
+use crate::Result;
 use crate::architecture::{
     Activation, Architecture, Attention, FeedForward, Layer, Logits, Mixer, Mlp, Module, Norm,
     QkNorm,
@@ -94,6 +95,37 @@ impl Sizes {
             activation,
             learned: Vec::new(),
         }
+    }
+
+    /// `module.mlp` without a gate, whose projections are called as `names` says: to up, and back.
+    pub fn ungated_mlp(
+        &self,
+        module: &Module,
+        [up, down]: [&str; 2],
+        bias: bool,
+        activation: Activation,
+    ) -> Mlp {
+        let (module, wide, hidden) = (module.at("mlp"), self.intermediate_size, self.hidden_size);
+        Mlp {
+            gate_up: vec![module.linear(up, [wide, hidden], bias)],
+            down: module.linear(down, [hidden, wide], bias),
+            activation,
+            learned: Vec::new(),
+        }
+    }
+
+    /// `module.mlp` that squares what is above zero and has no gate.
+    ///
+    /// # Errors
+    ///
+    /// `hidden_act` says something else.
+    pub fn squared_mlp(&self, keys: &Keys) -> Result<impl Fn(&Module) -> FeedForward> {
+        if keys.string("hidden_act")?.is_some_and(|it| it != "relu2") {
+            return Err(keys.refuse("hidden_act", "supported is \"relu2\""));
+        }
+        let bias = keys.boolean("mlp_bias")?.unwrap_or(false);
+        let (names, activation) = (["up_proj", "down_proj"], Activation::ReluSquared);
+        Ok(move |layer: &Module| FeedForward::Mlp(self.ungated_mlp(layer, names, bias, activation)))
     }
 
     /// `module.mlp` whose gate and up are one projection.

@@ -2,7 +2,7 @@
 
 use super::{Defaults, Family, Sizes, limit};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, Attention, FeedForward, Mlp};
+use crate::architecture::{Activation, Architecture, Attention, FeedForward};
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -32,16 +32,9 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let bias = keys.boolean("use_bias")?.unwrap_or(true);
     let epsilon = keys.positive("norm_epsilon")?.unwrap_or(sizes.rms_norm_eps);
     let window = sizes.window(keys.size("sliding_window", limit::POSITIONS)?);
-    let (wide, hidden) = (sizes.intermediate_size, sizes.hidden_size);
     Ok(sizes.layer_normed_decoder(vec![sizes.rope(keys)?], epsilon, |layer, _| {
-        let module = layer.at("mlp");
-        let mlp = FeedForward::Mlp(Mlp {
-            gate_up: vec![module.linear("c_fc", [wide, hidden], bias)],
-            down: module.linear("c_proj", [hidden, wide], bias),
-            activation,
-            learned: Vec::new(),
-        });
+        let mlp = sizes.ungated_mlp(layer, ["c_fc", "c_proj"], bias, activation);
         let attention = Attention { window, ..sizes.attention(layer, [bias; 2]) };
-        sizes.layer(layer, attention, mlp)
+        sizes.layer(layer, attention, FeedForward::Mlp(mlp))
     }))
 }

@@ -403,6 +403,29 @@ mod tests {
         assert!(forms.verdicts.lock().unwrap().len() <= VERDICTS);
     }
 
+    /// Each answer begins where the form does, whatever became of another one, and few forms are remembered.
+    #[test]
+    fn a_form_that_was_begun_is_begun_again() {
+        let mut forms = Forms::of_tales();
+        (forms.vocab_size, forms.eos) = (1536, vec![1]);
+        let mut first = forms.start(&Form::regex("aa")).unwrap().constraint().0;
+        let tokens = batching::Constraint::forced(&mut first);
+        assert!(!tokens.is_empty());
+        for token in &tokens {
+            let _ = batching::Constraint::accept(&mut first, *token);
+        }
+        for (expression, name) in [("aa", "again"), ("bb", "other")] {
+            let start = forms.start(&Form::regex(expression).called(name)).unwrap();
+            assert_eq!(start.name(), name);
+            let found = batching::Constraint::forced(&mut start.constraint().0);
+            assert_eq!(found == tokens, name == "again");
+        }
+        for n in 0..2 * BEGUN {
+            forms.start(&Form::regex(&n.to_string())).unwrap();
+        }
+        assert_eq!(forms.begun.lock().unwrap().len(), BEGUN);
+    }
+
     /// At the beginning of `grammar`.
     pub fn matcher(grammar: &TopLevelGrammar) -> Matcher {
         Matcher::new(factory().create_parser(grammar.clone()))
