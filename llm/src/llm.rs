@@ -184,7 +184,7 @@ impl Llm {
         let detokenizer = tokenizer.detokenizer(&tokens).showing(prompt.special_ids(tokenizer));
         let stream = TextStream::new(detokenizer, StopStrings::new(&ask.stop)?);
         let start = self.forms().start_answer(&prompt, ask.form.clone(), tools)?;
-        self.submit(tokens, ask, start, stream, Some(prompt.reply()), &[])
+        self.submit(tokens, ask, start, stream, Some(prompt.reply().joined()), &[])
     }
 
     /// What stands in `place`, as models of code have been trained to fill it in (Qwen2.5-Coder, DeepSeek-Coder and others).

@@ -62,8 +62,9 @@ impl Asked {
             return Err(Problem::field("tools", message));
         }
         if conversation.options.continue_final_message && tools.is_some() {
-            let message = "and `tools` together are not supported: give one of them";
-            return Err(Problem::field("continue_final_message", message));
+            let message = "cannot be given where the answer goes on with the last message (`continue_final_message`, or one of \
+                           the assistant's in Anthropic's API)";
+            return Err(Problem::field("tools", message));
         }
         conversation.show(tools.as_ref());
         let (tokens, mut prompt) = rendered(&model, conversation).await?;

@@ -38,6 +38,8 @@ pub(crate) struct Problem {
     /// Tokens of a prompt, and those of the context that it does not fit.
     too_long: Option<(u32, u32)>,
     retry_after: Option<u64>,
+    /// Whether the same request is not answered otherwise.
+    is_final: bool,
 }
 
 /// Said of a prompt that does not fit.
@@ -46,7 +48,13 @@ pub(crate) const TOO_LONG: &str = "context_length_exceeded";
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { status, kind, message, param: None, code: None, too_long: None, retry_after: None }
+        let (param, code, too_long, retry_after) = (None, None, None, None);
+        Self { status, kind, message, param, code, too_long, retry_after, is_final: false }
+    }
+
+    /// The same request has the same answer: clients that send one again where a server fails are told not to.
+    fn once(self) -> Self {
+        Self { is_final: true, ..self }
     }
 
     /// The request is wrong as a whole.
@@ -108,7 +116,12 @@ impl Problem {
     pub(crate) fn too_late() -> Self {
         let message = "the answer was not whole within the `timeout` of the request: give it more, or \
                        ask for fewer tokens";
-        Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message).with_code("timeout")
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message).with_code("timeout").once()
+    }
+
+    /// The answer could not be kept to its form.
+    pub(crate) fn unkept(why: &str) -> Self {
+        Self::internal(format!("the form of the answer could not be kept to: {why}")).once()
     }
 
     /// The time to stop was up before the answer was whole.
@@ -189,6 +202,11 @@ impl IntoResponse for Problem {
         let mut response = crate::body::json(self.status, &self.json());
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.is_final {
+            // OpenAI's and Anthropic's clients read it.
+            let never = HeaderValue::from_static("false");
+            response.headers_mut().insert("x-should-retry", never);
         }
         if self.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer");

@@ -172,8 +172,7 @@ impl Heard {
     fn end(&mut self, index: usize, mut ended: Ended) -> Result<Event, Problem> {
         let part = &mut self.parts[index];
         if let Some(why) = part.unkept.get() {
-            let message = format!("the form of the answer could not be kept to: {why}");
-            return Err(Problem::internal(message));
+            return Err(Problem::unkept(why));
         }
         let stream = part.stream.take().expect("it ends once");
         let stop = stream.stopped_by().map(str::to_owned);

@@ -373,7 +373,8 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 19] {
 /// What happens to every request: its id, its key, the key's limits, its span, its line in the log.
 async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let given = request.headers().get(REQUEST_ID).and_then(|it| it.to_str().ok());
-    let good = |id: &&str| id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let good =
+        |id: &&str| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let ServerOptions { page, open_metrics, .. } = shared.options;

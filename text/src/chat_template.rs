@@ -10,6 +10,7 @@ mod prompt;
 mod python;
 mod skills;
 mod system;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -2,6 +2,7 @@
 
 mod place;
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use xla_session::{Event, KvShare};
 use self::place::Place;
 use crate::engine::{EngineArgs, KvArgs};
 use crate::interrupt;
-use crate::model_source::ModelArgs;
+use crate::model_source::{Model as Located, ModelArgs};
 #[cfg(feature = "otel")]
 use crate::otlp::{self, Exporter};
 use crate::progress::{Progress, QuietArgs};
@@ -316,6 +317,7 @@ impl Args {
         tokio::spawn(async move {
             while hangup.recv().await.is_some() {
                 match self.keys() {
+                    Ok(_) if self.api_key.is_none() => {}
                     Ok(new) => {
                         keys.replace(&new);
                         tracing::info!("SIGHUP: {} keys from now on", new.len());
@@ -356,16 +358,26 @@ impl Args {
 
     fn open_models(&self, progress: &Arc<Progress>) -> Result<Vec<Model>> {
         if self.model.is_empty() {
-            return Ok(vec![self.open_model(None, progress)?]);
+            return Ok(vec![self.open_model(&self.locate(None, progress)?, progress)?]);
         }
-        self.model.iter().map(|name| self.open_model(Some(name), progress)).collect()
+        let located = self.model.iter().map(|name| self.locate(Some(name), progress));
+        let located: Vec<_> = located.collect::<Result<_>>()?;
+        let mut names = HashSet::new();
+        if let Some(twice) = located.iter().find(|it| !names.insert(served_name(&it.name))) {
+            // Before minutes are spent on both.
+            return Err(server::Error::SameName(served_name(&twice.name)).into());
+        }
+        located.iter().map(|model| self.open_model(model, progress)).collect()
     }
 
-    fn open_model(&self, name: Option<&String>, progress: &Arc<Progress>) -> Result<Model> {
+    fn locate(&self, name: Option<&String>, progress: &Arc<Progress>) -> Result<Located> {
         let model = ModelArgs { model: name.cloned() };
-        let model = model.locate_for(self.engine.load_mode(), progress)?;
+        model.locate_for(self.engine.load_mode(), progress)
+    }
+
+    fn open_model(&self, model: &Located, progress: &Arc<Progress>) -> Result<Model> {
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
-        let engine = self.engine.open_engine(&model, Some(&self.kv), self.share(), progress)?;
+        let engine = self.engine.open_engine(model, Some(&self.kv), self.share(), progress)?;
         let name = served_name(&model.name);
         let weights = engine.model().weights() >> 20;
         let memory = engine.kv_bytes() >> 20;

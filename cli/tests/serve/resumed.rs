@@ -206,10 +206,7 @@ fn an_answer_goes_on_behind_words_of_the_conversation() {
         (ask("Once", json!({"add_generation_prompt": true})), "continue_final_message"),
         (ask(" ", json!({})), "messages"),
         (ask("Once", json!({"messages": [{"role": "user", "content": "Hi"}]})), "messages"),
-        (
-            ask("Once", json!({"tools": [{"type": "function", "function": {"name": "f"}}]})),
-            "continue_final_message",
-        ),
+        (ask("Once", json!({"tools": [{"type": "function", "function": {"name": "f"}}]})), "tools"),
     ] {
         let error = server.post(path, &request).error(400);
         assert_eq!(error["param"], param, "{error}");

@@ -16,7 +16,7 @@ use crate::form::{Form, Forms};
 /// What the form of calls is called.
 const NAME: &str = "tools";
 /// Most tools of a request.
-const MOST_TOOLS: usize = 128;
+const MOST_TOOLS: usize = 512;
 /// Most characters of a tool's name, as Anthropic's API has it.
 const LONGEST_NAME: usize = 128;
 

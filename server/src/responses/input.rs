@@ -90,7 +90,9 @@ pub(super) fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Resul
             };
             let text = words(&format!("{at}.content"), &item["content"])?;
             let thoughts = |last: &mut Map<String, Value>| {
-                role == "assistant" && last["role"] == "assistant" && last["content"] == ""
+                let is_one = role == "assistant" && last["role"] == "assistant";
+                // Words behind a call are not before it.
+                is_one && last["content"] == "" && !last.contains_key("tool_calls")
             };
             let mut message =
                 messages.pop_if(thoughts).unwrap_or_else(|| said(role, String::new()));

@@ -19,8 +19,8 @@ impl ChatTemplate {
 
     /// Changes `messages` and `tools` to what the template takes: where it leaves out calls they are among the words, as the
     /// model has written them, where thoughts are parts of what is said or have another name they are such, as words are that
-    /// it has no place for before calls, where it knows no tools or shows none they are words, too, and what it does not
-    /// take of the system the user says. The answer `goes_on` with the last of the messages, or does not.
+    /// it has no place for before calls, where it knows no tools or shows none they are words, too, what it does not
+    /// take of the system the user says, and what the user says twice is said once where it wants turns. The answer `goes_on` with the last of the messages, or does not.
     pub(super) fn adapt(
         &self,
         messages: &mut Vec<Map<String, Value>>,
@@ -32,6 +32,7 @@ impl ChatTemplate {
             *messages = self.say_as_user(messages, !tools.is_empty());
             return;
         }
+        self.shorten_ids(messages);
         let style = self.call_style();
         let writes = self.knows_none() || self.leaves_out_calls();
         // What an answer goes on with are words.
@@ -100,6 +101,7 @@ impl ChatTemplate {
             describe(messages, tools, style);
         }
         *messages = self.say_as_user(messages, !tools.is_empty());
+        self.take_turns(messages);
     }
 }
 
@@ -113,7 +115,7 @@ fn text(message: &Map<String, Value>) -> &str {
     message.get("content").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn role(message: &Map<String, Value>) -> &str {
+pub(super) fn role(message: &Map<String, Value>) -> &str {
     message.get("role").and_then(Value::as_str).unwrap_or_default()
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Skills {
     wants_arguments_as_text: bool,
     shows_tools: bool,
     takes_tools_of_system: bool,
+    takes_user_behind: [bool; 2],
+    wants_short_ids: bool,
 }
 
 /// What templates call what was thought before an answer: those that know one of these.
@@ -25,6 +27,10 @@ const THOUGHTS_NAMES: [&str; 4] = ["reasoning_content", "thinking", "reasoning",
 const CALLED: &str = "called_by_the_model";
 const ASKED: &str = "asked_by_the_user";
 const THOUGHT: &str = "thought_by_the_model";
+
+/// Ids of calls: as Mistral's templates want them, and as others write them.
+const SHORT_ID: &str = "abcdefghi";
+const LONG_ID: &str = "call_0123456789";
 
 impl ChatTemplate {
     /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
@@ -87,6 +93,17 @@ impl ChatTemplate {
         self.skills().takes_tools_of_system
     }
 
+    /// Whether the user may speak behind the user, and behind what has come of a call: some templates want user and assistant
+    /// by turns.
+    pub fn takes_user_behind(&self) -> [bool; 2] {
+        self.skills().takes_user_behind
+    }
+
+    /// Whether ids of calls have to be nine letters and digits.
+    pub fn wants_short_ids(&self) -> bool {
+        self.skills().wants_short_ids
+    }
+
     /// An answer with so many `calls` to what the user asks, as it writes it; `None` if it refuses that. What stands
     /// before answers stands before it where that is not certain. The arguments of calls may be given `as_text`.
     fn answer(&self, calls: usize, as_text: bool) -> Option<String> {
@@ -95,13 +112,20 @@ impl ChatTemplate {
 
     /// The same, that says `words`, too.
     fn answer_with(&self, words: &str, calls: usize, as_text: bool) -> Option<String> {
-        let arguments = serde_json::json!({"x": "y"});
-        let arguments = if as_text { dumps(&arguments).into() } else { arguments };
-        let function = serde_json::json!({"name": CALLED, "arguments": arguments});
-        // As Mistral's templates want ids.
-        let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
-        let answer = serde_json::json!({"role": "assistant", "content": words, "tool_calls": vec![call; calls]});
-        self.rendered_answer(answer, vec![tool("f")])
+        self.rendered_answer(answer_of(words, &vec![SHORT_ID; calls], as_text), vec![tool("f")])
+    }
+
+    /// Whether it takes what the user says behind words of the user, and behind what has come of a call.
+    fn user_behind(&self, as_text: bool) -> [bool; 2] {
+        let asked = serde_json::json!({"role": "user", "content": ASKED});
+        let answer = answer_of("", &[SHORT_ID], as_text);
+        let result = serde_json::json!({"role": "tool", "content": "a", "tool_call_id": SHORT_ID});
+        let takes = |messages: &[serde_json::Value]| {
+            self.render(messages, &RenderOptions::prompt()).is_ok()
+        };
+        [vec![asked.clone()], vec![asked.clone(), answer, result]].map(|before| {
+            takes(&[&before[..], std::slice::from_ref(&asked)].concat()) || !takes(&before)
+        })
     }
 
     /// Whether words of an answer stand before a call of it, or it has none.
@@ -114,7 +138,7 @@ impl ChatTemplate {
     /// What it calls the thoughts of an answer with so many `calls`, if it shows some.
     fn shown_thoughts(&self, calls: usize) -> Option<&'static str> {
         let function = serde_json::json!({"name": CALLED, "arguments": {}});
-        let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
+        let call = serde_json::json!({"type": "function", "id": SHORT_ID, "function": function});
         let shows = |name: &&str| {
             let mut answer = serde_json::json!({"role": "assistant", "content": "a"});
             answer[*name] = THOUGHT.into();
@@ -201,9 +225,25 @@ impl ChatTemplate {
                         serde_json::json!({"role": "system", "content": "", "tools": CALLED});
                     it.shows(&[system], Vec::new(), CALLED)
                 },
+                takes_user_behind: it.user_behind(as_text),
+                wants_short_ids: one.is_some() && {
+                    let asked = serde_json::json!({"role": "user", "content": ASKED});
+                    let answer = answer_of("", &[LONG_ID], as_text);
+                    it.render(&[asked, answer], &RenderOptions::default()).is_err()
+                },
             }
         })
     }
+}
+
+/// An answer of `words` and a call of each of `ids`.
+fn answer_of(words: &str, ids: &[&str], as_text: bool) -> serde_json::Value {
+    let arguments = serde_json::json!({"x": "y"});
+    let arguments = if as_text { dumps(&arguments).into() } else { arguments };
+    let function = serde_json::json!({"name": CALLED, "arguments": arguments});
+    let call = |id| serde_json::json!({"type": "function", "id": id, "function": function});
+    let calls: Vec<_> = ids.iter().map(call).collect();
+    serde_json::json!({"role": "assistant", "content": words, "tool_calls": calls})
 }
 
 /// A tool called `name`, as templates take it.
