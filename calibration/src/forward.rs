@@ -548,7 +548,12 @@ mod tests {
             layer(it, &architecture.ropes, &contexts, &mut own, &mut x).unwrap();
         }
         let x = norm(Some(&architecture.norm), &mut own, x).unwrap();
-        let logits = x.times(&Rows::new(width, model.values(config.output().unwrap()).unwrap()));
+        let output = model.values(config.output().unwrap()).unwrap();
+        let mut logits = x.times(&Rows::new(width, output));
+        if let Some(bias) = &architecture.output_bias {
+            let bias = model.values(bias).unwrap();
+            logits.values.iter_mut().zip(bias.iter().cycle()).for_each(|(it, bias)| *it += bias);
+        }
         for ((prompt, tokens), rows) in cases.iter().zip(&contexts.rows) {
             for (i, token) in tokens.iter().enumerate() {
                 let row = logits.row(rows.start + prompt.len() - 1 + i);
@@ -566,7 +571,7 @@ mod tests {
         for entry in fixtures.read_dir().unwrap() {
             let folder = entry.unwrap().path();
             let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-            let others = ["mixtral", "moe", "gpt-oss", "qwen3-next", "gemma4"];
+            let others = ["mixtral", "moe", "gpt-oss", "qwen3-next", "gemma4", "dots1", "mellum"];
             if folder.is_dir() && !others.iter().any(|it| name.contains(it)) {
                 check(&folder);
                 seen += 1;

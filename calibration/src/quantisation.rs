@@ -130,17 +130,16 @@ impl Quantisation {
             .filter(|it| is_matrix(it) && !is_rounded(it))
             .map(|it| it.name.as_str())
             .collect();
-        let norm = &config.architecture.norm;
-        let of_norm = |it: &Parameter| {
-            *it == norm.weight || norm.bias.as_ref().is_some_and(|bias| it == bias)
-        };
+        let Architecture { norm, output_bias, .. } = &config.architecture;
+        let vectors = [Some(&norm.weight), norm.bias.as_ref(), output_bias.as_ref()];
+        let is_vector = |it: &Parameter| vectors.contains(&Some(it));
         for parameter in config.tensors() {
             let values = match parameter.role {
                 Role::Embedding | Role::Output => values(&self.model, parameter)?,
-                _ if of_norm(parameter) => values(&self.model, parameter)?,
+                _ if is_vector(parameter) => values(&self.model, parameter)?,
                 _ => continue,
             };
-            if of_norm(parameter) || !is_grouped(parameter) {
+            if is_vector(parameter) || !is_grouped(parameter) {
                 tensors.push(Tensor::floats(&parameter.name, &parameter.shape, &values));
                 continue;
             }

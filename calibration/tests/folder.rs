@@ -52,10 +52,15 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     files.collect()
 }
 
-/// Biases of norms, too, within layers and behind them.
+/// Biases of norms, too, within layers and behind them, and of the output.
 #[test]
 fn nothing_of_a_model_is_left_out() {
-    for name in ["starcoder2-window-gqa-bf16", "stablelm-biases-mha-f16", "nemotron-gqa-bf16"] {
+    for name in [
+        "starcoder2-window-gqa-bf16",
+        "stablelm-biases-mha-f16",
+        "nemotron-gqa-bf16",
+        "phi-partial-mha-f16",
+    ] {
         let (_parent, folder) = made(name);
         let config = ModelConfig::from_dir(&folder).unwrap();
         let [before, after] =

@@ -48,11 +48,14 @@ pub struct Architecture {
     /// [`tie_word_embeddings`](crate::config::ModelConfig::tie_word_embeddings) holds the embedding is
     /// in its place, and a checkpoint need not have it. An encoder has none, nor has what ranks by a layer of its own.
     pub output: Option<Parameter>,
+    /// What is added to that, `[vocab_size]`; most have none.
+    pub output_bias: Option<Parameter>,
     /// What becomes of that projection.
     pub logits: Logits,
 }
 
-/// What logits are: `cap * tanh(scale * product / cap)`, or `scale * product` without a cap. Neither
+/// What logits are: `cap * tanh(scale * product / cap)`, or `scale * product` without a cap, of products with what is
+/// [added](Architecture::output_bias). Neither
 /// changes which one is the largest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Logits {
@@ -415,7 +418,7 @@ impl Architecture {
         for attention in self.layers.iter_mut().filter_map(Layer::attention_mut) {
             attention.both_ways = true;
         }
-        self.output = None;
+        (self.output, self.output_bias) = (None, None);
         self
     }
 }

@@ -83,6 +83,8 @@ fn roles_are_what_names_say() {
                 it if it.contains(".feed_forward.experts.") => (Role::Matrix, 2),
                 it if it.contains(".feed_forward.w") => (Role::Matrix, 2),
                 it if it.ends_with(".mlp.c_fc.weight") => (Role::Matrix, 2),
+                it if it.ends_with(".self_attn.dense.weight") => (Role::Matrix, 2),
+                it if it.contains(".mlp.fc") => (Role::Matrix, 2),
                 it if it.ends_with(".conv.conv.weight") || it.ends_with(".conv1d.weight") => {
                     (Role::Taps, 3)
                 }
@@ -115,8 +117,10 @@ fn parameters_come_in_the_order_of_the_model() {
                         "model.per_layer_model_projection.weight" => (0, 2),
                         "model.per_layer_projection_norm.weight" => (0, 3),
                         "model.norm.weight" | "model.embedding_norm.weight" => (after + 1, 0),
-                        "model.norm.bias" => (after + 1, 1),
+                        "model.final_layernorm.weight" => (after + 1, 0),
+                        "model.norm.bias" | "model.final_layernorm.bias" => (after + 1, 1),
                         "lm_head.weight" => (after + 1, 2),
+                        "lm_head.bias" => (after + 1, 3),
                         _ => panic!("{name}"),
                     };
                 };
@@ -163,6 +167,7 @@ fn parameters_come_in_the_order_of_the_model() {
                     "self_attn.sinks",
                     "self_attn.o_proj",
                     "self_attn.out_proj",
+                    "self_attn.dense",
                     &behind_attention,
                     &before_mlp,
                     "mlp.gate_proj",
@@ -172,6 +177,8 @@ fn parameters_come_in_the_order_of_the_model() {
                     "mlp.down_proj",
                     "mlp.c_fc",
                     "mlp.c_proj",
+                    "mlp.fc1",
+                    "mlp.fc2",
                     "feed_forward.w1",
                     "feed_forward.w3",
                     "feed_forward.w2",

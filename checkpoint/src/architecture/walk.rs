@@ -19,6 +19,7 @@ impl Architecture {
             .chain(self.layers.iter().flat_map(Layer::parameters))
             .chain(self.norm.parameters())
             .chain(&self.output)
+            .chain(&self.output_bias)
     }
 
     /// The matrices whose rounding is felt the most: what all layers are given is made by, the first layer's mixer, as all others

@@ -15,13 +15,16 @@ use crate::{Error, Result};
 
 /// Models that read images too: their text model has a configuration of its own within. And whether their output
 /// projection is the embedding where the whole does not say it.
-const WITH_IMAGES: [(&str, bool); 6] = [
+const WITH_IMAGES: [(&str, bool); 9] = [
     ("gemma3", true),
     ("gemma4", true),
     ("gemma4_unified", true),
     ("mistral3", true),
+    ("qwen2_5_vl", false),
+    ("qwen2_vl", false),
     ("qwen3_5", false),
     ("qwen3_5_moe", false),
+    ("qwen3_vl", false),
 ];
 
 impl ModelConfig {
@@ -80,9 +83,14 @@ impl ModelConfig {
     }
 }
 
-/// Other types that models have said, with the keys of these: that of a whole that reads images too, and one that came
-/// with code of its own.
-const ALSO: [(&str, &str); 4] = [
+/// Other types that models have said, with the keys of these: that of a whole that reads images too, or of its text model, and
+/// one that came with code of its own.
+const ALSO: [(&str, &str); 9] = [
+    ("qwen2_5_vl", "qwen2"),
+    ("qwen2_5_vl_text", "qwen2"),
+    ("qwen2_vl", "qwen2"),
+    ("qwen2_vl_text", "qwen2"),
+    ("qwen3_vl_text", "qwen3"),
     ("qwen3_5", "qwen3_5_text"),
     ("qwen3_5_moe", "qwen3_5_moe_text"),
     ("kimi_k2", "deepseek_v3"),
@@ -186,7 +194,7 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
     }
 
     if config.boolean(gguf::RANKS)? == Some(true) {
-        architecture.output = None;
+        (architecture.output, architecture.output_bias) = (None, None);
     }
 
     // A family may take a size from elsewhere than the key that all have, which says another then.

@@ -123,6 +123,12 @@ impl QwenExperts {
         })
     }
 
+    /// The same in the layers that `mlp_layer_types` says, if it is there.
+    pub fn by_layer_types(mut self, keys: &Keys) -> Result<Self> {
+        by_layer_types(keys, &mut self.sparse)?;
+        Ok(self)
+    }
+
     /// The same in every layer, for families that know no others.
     pub fn in_all_layers(mut self) -> Self {
         self.sparse.fill(true);
@@ -210,15 +216,7 @@ impl DeepSeekExperts {
 
     /// The same in the layers that `mlp_layer_types` says, if it is there.
     pub fn by_layer_types(mut self, keys: &Keys) -> Result<Self> {
-        const KEY: &str = "mlp_layer_types";
-        let Some(types) = keys.strings(KEY)? else { return Ok(self) };
-        let known = types.iter().all(|it| ["dense", "sparse"].contains(it));
-        if types.len() != self.sparse.len() || !known {
-            let layers = self.sparse.len();
-            let must = format_args!("one of \"dense\" and \"sparse\" for each of {layers} layers");
-            return Err(keys.refuse(KEY, must));
-        }
-        self.sparse = types.into_iter().map(|it| it == "sparse").collect();
+        by_layer_types(keys, &mut self.sparse)?;
         Ok(self)
     }
 
@@ -244,6 +242,22 @@ impl DeepSeekExperts {
         };
         FeedForward::Experts(Box::new(experts))
     }
+}
+
+/// Which layers are `sparse`, as `mlp_layer_types` says, if it is there.
+fn by_layer_types(keys: &Keys, sparse: &mut [bool]) -> Result<()> {
+    const KEY: &str = "mlp_layer_types";
+    let Some(types) = keys.strings(KEY)? else { return Ok(()) };
+    let known = types.iter().all(|it| ["dense", "sparse"].contains(it));
+    if types.len() != sparse.len() || !known {
+        let layers = sparse.len();
+        let must = format_args!("one of \"dense\" and \"sparse\" for each of {layers} layers");
+        return Err(keys.refuse(KEY, must));
+    }
+    for (sparse, said) in sparse.iter_mut().zip(types) {
+        *sparse = said == "sparse";
+    }
+    Ok(())
 }
 
 /// The groups of experts, of whose number `count` is the key, where a row's are not in all of them.

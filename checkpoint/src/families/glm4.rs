@@ -1,11 +1,9 @@
-//! GLM-4-0414 (`modeling_glm4.py`): norms on both sides of attention and MLP, one projection to gate and
-//! up, half of each head rotated, in pairs of neighbours.
+//! GLM-4-0414 (`modeling_glm4.py`): as GLM-4-9B, with norms on both sides of attention and MLP.
 
-use super::{Defaults, Family, Sizes};
+use super::{Defaults, Family, Sizes, glm};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, Layer};
+use crate::architecture::{Architecture, Module};
 use crate::keys::Keys;
-use crate::rope::Rope;
 
 pub(super) static FAMILY: Family = Family {
     model_type: "glm4",
@@ -30,15 +28,12 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
-    let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
-    let bias = keys.boolean("attention_bias")?.unwrap_or(true);
-    let rope = Rope { interleaved: true, ..sizes.partial_rope(keys, 0.5)? };
-    Ok(sizes.decoder(vec![rope], |layer, _| {
-        let attention = sizes.attention(layer, [bias, false]);
-        Layer {
-            mixer_norm: Some(sizes.norm(layer, "post_self_attn_layernorm")),
-            output_norm: Some(sizes.norm(layer, "post_mlp_layernorm")),
-            ..sizes.layer(layer, attention, sizes.fused_mlp(layer, activation))
-        }
-    }))
+    let mut model = (glm::FAMILY.architecture)(keys, sizes)?;
+    let layers = Module::new("model").at("layers");
+    for (index, layer) in model.layers.iter_mut().enumerate() {
+        let norm = |name| Some(sizes.norm(&layers.at(index), name));
+        layer.mixer_norm = norm("post_self_attn_layernorm");
+        layer.output_norm = norm("post_mlp_layernorm");
+    }
+    Ok(model)
 }

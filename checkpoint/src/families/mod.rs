@@ -8,9 +8,11 @@ mod arcee;
 mod bert;
 mod cohere;
 mod cohere2;
+mod cwm;
 mod deepseek_v2;
 mod deepseek_v3;
 mod distilbert;
+mod dots1;
 mod ernie4_5;
 mod eurobert;
 mod exaone4;
@@ -19,6 +21,7 @@ mod gemma2;
 mod gemma3;
 mod gemma4;
 mod gemma4_unified;
+mod glm;
 mod glm4;
 mod glm4_moe;
 mod glm4_moe_lite;
@@ -27,10 +30,12 @@ mod granite;
 mod granite4;
 mod granitemoe;
 mod granitemoeshared;
+mod helium;
 mod hunyuan_v1_dense;
 mod lfm2;
 mod lfm2_moe;
 mod llama;
+mod mellum;
 mod ministral;
 mod ministral3;
 mod mistral;
@@ -42,6 +47,7 @@ mod nomic_bert;
 mod olmo2;
 mod olmo3;
 mod olmoe;
+mod phi;
 mod phi3;
 mod qwen2;
 mod qwen2_moe;
@@ -54,6 +60,7 @@ mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod vaultgemma;
 
 mod encoder;
 mod experts;
@@ -101,7 +108,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 54] = [
+    pub const ALL: [&'static Self; 61] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -109,8 +116,10 @@ impl Family {
         &qwen2::FAMILY,
         &qwen3::FAMILY,
         &qwen3_5::FAMILY,
+        &phi::FAMILY,
         &gemma::FAMILY,
         &gemma2::FAMILY,
+        &vaultgemma::FAMILY,
         &gemma3::FAMILY,
         &gemma4::FAMILY,
         &gemma4_unified::FAMILY,
@@ -123,6 +132,7 @@ impl Family {
         &ernie4_5::FAMILY,
         &granite::FAMILY,
         &granite4::FAMILY,
+        &glm::FAMILY,
         &glm4::FAMILY,
         &cohere::FAMILY,
         &cohere2::FAMILY,
@@ -132,10 +142,13 @@ impl Family {
         &stablelm::FAMILY,
         &starcoder2::FAMILY,
         &apertus::FAMILY,
+        &helium::FAMILY,
+        &cwm::FAMILY,
         &hunyuan_v1_dense::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,
+        &mellum::FAMILY,
         &qwen3_next::FAMILY,
         &qwen3_5_moe::FAMILY,
         &olmoe::FAMILY,
@@ -144,6 +157,7 @@ impl Family {
         &glm4_moe_lite::FAMILY,
         &deepseek_v2::FAMILY,
         &deepseek_v3::FAMILY,
+        &dots1::FAMILY,
         &granitemoe::FAMILY,
         &granitemoeshared::FAMILY,
         &gpt_oss::FAMILY,

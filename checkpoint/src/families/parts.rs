@@ -188,6 +188,7 @@ impl Sizes {
             layers: (0..self.layers).map(|index| layer(&layers.at(index), index)).collect(),
             norm: self.norm(&model, "norm"),
             output: Some(Module::new("lm_head").output(self.vocab_size, self.hidden_size)),
+            output_bias: None,
             logits: Logits { scale: 1.0, cap: None },
         }
     }

@@ -202,7 +202,8 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
     let stretched = |original| positions as f64 / original as f64;
     let type_key = if keys.value("rope_type").is_some() { "rope_type" } else { "type" };
     Ok(match keys.string(type_key)? {
-        None | Some("default") => RopeScaling::None,
+        // Of a text alone, all three of a token's positions are its place.
+        None | Some("default" | "mrope") => RopeScaling::None,
         // It grows with a text that is longer than `max_position_embeddings`, which none is here.
         Some("dynamic") if keys.value("alpha").is_none() => RopeScaling::None,
         Some("linear") => RopeScaling::Linear { factor: required("factor")? },

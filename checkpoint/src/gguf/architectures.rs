@@ -60,7 +60,7 @@ const PLAIN: Architecture = Architecture {
 
 const LAYER_NORM: (&str, &str) = ("layer_norm_eps", "attention.layer_norm_epsilon");
 
-const ALL: [Architecture; 41] = [
+const ALL: [Architecture; 47] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -83,6 +83,9 @@ const ALL: [Architecture; 41] = [
     },
     Architecture { name: "qwen2", model_type: "qwen2", ..PLAIN },
     Architecture { name: "qwen3", model_type: "qwen3", ..PLAIN },
+    // The text models of those that read images.
+    Architecture { name: "qwen2vl", model_type: "qwen2", ..PLAIN },
+    Architecture { name: "qwen3vl", model_type: "qwen3", ..PLAIN },
     Architecture {
         name: "qwen35",
         model_type: "qwen3_5_text",
@@ -109,6 +112,7 @@ const ALL: [Architecture; 41] = [
     },
     Architecture { name: "qwen2moe", model_type: "qwen2_moe", keys: qwen::qwen2_moe, ..PLAIN },
     Architecture { name: "qwen3moe", model_type: "qwen3_moe", keys: qwen::qwen3_moe, ..PLAIN },
+    Architecture { name: "mellum", model_type: "mellum", keys: qwen::mellum, ..PLAIN },
     Architecture { name: "olmoe", model_type: "olmoe", keys: olmoe, ..PLAIN },
     Architecture { name: "gemma", model_type: "gemma", keys: gemma::gemma1, ..PLAIN },
     Architecture {
@@ -138,6 +142,23 @@ const ALL: [Architecture; 41] = [
         ],
         parameters: &[("layer_output_scale.weight", "layer_scalar")],
         keys: gemma::gemma4,
+        ..PLAIN
+    },
+    Architecture {
+        name: "phi2",
+        model_type: "phi",
+        epsilon: LAYER_NORM,
+        outside: &[
+            ("token_embd", "model.embed_tokens"),
+            ("output_norm", "model.final_layernorm"),
+            ("output", "lm_head"),
+        ],
+        parts: &[
+            ("attn_output", "self_attn.dense"),
+            ("ffn_up", "mlp.fc1"),
+            ("ffn_down", "mlp.fc2"),
+        ],
+        keys: phi2,
         ..PLAIN
     },
     Architecture {
@@ -196,6 +217,14 @@ const ALL: [Architecture; 41] = [
         keys: granite::granite_moe,
         ..PLAIN
     },
+    // Rows of neighbours, as they are.
+    Architecture {
+        name: "chatglm",
+        model_type: "glm",
+        parts: &[("ffn_up", "mlp.gate_up_proj")],
+        keys: glm::chatglm,
+        ..PLAIN
+    },
     Architecture {
         name: "glm4",
         model_type: "glm4",
@@ -210,21 +239,24 @@ const ALL: [Architecture; 41] = [
     Architecture {
         name: "glm4moe",
         model_type: "glm4_moe",
-        parts: &[
-            ("post_attention_norm", "post_attention_layernorm"),
-            ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
-            ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
-            ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
-        ],
-        parameters: &[("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")],
+        parts: &glm::GLM4_MOE,
+        parameters: &glm::CHOICE,
         keys: glm::glm4_moe,
+        ..PLAIN
+    },
+    Architecture {
+        name: "dots1",
+        model_type: "dots1",
+        parts: &glm::SHARED,
+        parameters: &glm::CHOICE,
+        keys: glm::dots1,
         ..PLAIN
     },
     Architecture {
         name: "deepseek2",
         model_type: "deepseek_v2",
         parts: &deepseek::DEEPSEEK2,
-        parameters: &[("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")],
+        parameters: &glm::CHOICE,
         keys: deepseek::deepseek2,
         ..PLAIN
     },
@@ -402,6 +434,14 @@ fn stablelm(keys: &mut Keys) -> Result<(), String> {
 /// Its converter has added the one to the weights of norms.
 fn nemotron(keys: &mut Keys) -> Result<(), String> {
     keys.config.insert(NORMS_ARE_WHOLE.into(), json!(true));
+    keys.partial_rotation();
+    no_window(keys)
+}
+
+/// Its biases go without saying.
+fn phi2(keys: &mut Keys) -> Result<(), String> {
+    keys.config.remove("attention_bias");
+    keys.config.remove("mlp_bias");
     keys.partial_rotation();
     no_window(keys)
 }

@@ -556,3 +556,82 @@ fn llama_as_nvidia_has_it_sees_both_ways() {
     assert!(config.architecture.is_encoder() && config.output().is_none());
     assert_eq!(config.family.model_type(), "llama");
 }
+
+/// Phi's output has a bias, and its only norm is read by attention and the MLP.
+#[test]
+fn phi_adds_to_logits() {
+    let phi = |changes| of("phi", "PhiForCausalLM", changes);
+    let config = good(phi(json!({"hidden_act": "gelu_new", "head_dim": 8})));
+    let layer = &config.architecture.layers[0];
+    assert!(layer.parallel && layer.mlp_norm.is_none());
+    assert_eq!(config.architecture.output_bias.as_ref().unwrap().name, "lm_head.bias");
+    assert_eq!(config.tensors().last().unwrap().name, "lm_head.bias");
+    refused(phi(json!({"head_dim": 8, "qk_layernorm": true})), &["`qk_layernorm`"]);
+}
+
+/// Which layers have windows where nothing says it, and what they rotate by.
+#[test]
+fn layers_have_windows_by_default() {
+    let windows = |config: &ModelConfig| -> Vec<Option<usize>> {
+        config.architecture.layers.iter().map(|it| it.attention().unwrap().window).collect()
+    };
+    let changes = json!({"sliding_window": 20});
+    let cwm = good(of("cwm", "CwmForCausalLM", changes.clone()));
+    assert_eq!(windows(&cwm), [None, Some(20), Some(20)]);
+    let vault = good(of("vaultgemma", "VaultGemmaForCausalLM", changes.clone()));
+    assert_eq!(windows(&vault), [Some(20), None, Some(20)]);
+    let norms = |layer: &Layer| (layer.mixer_norm.is_none(), layer.output_norm.is_none());
+    assert!(vault.architecture.layers.iter().all(|it| norms(it) == (true, true)));
+
+    let dots = |more: Value| {
+        let experts =
+            json!({"moe_intermediate_size": 16, "n_routed_experts": 4, "num_experts_per_tok": 2});
+        of("dots1", "Dots1ForCausalLM", with(with(changes.clone(), experts), more))
+    };
+    assert_eq!(windows(&good(dots(json!({})))), [None; 3]);
+    let config = good(dots(json!({"max_window_layers": 1})));
+    assert_eq!(windows(&config), [None, Some(20), Some(20)]);
+    let null = json!({"max_window_layers": 0, "sliding_window": null});
+    assert_eq!(windows(&good(dots(null))), [None; 3]);
+
+    let mellum = |more: Value| {
+        let experts =
+            json!({"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2});
+        of("mellum", "MellumForCausalLM", with(with(changes.clone(), experts), more))
+    };
+    assert_eq!(windows(&good(mellum(json!({})))), [None; 3]);
+    let types = ["full_attention", "sliding_attention", "full_attention"];
+    let config = good(mellum(json!({
+        "layer_types": types, "mlp_layer_types": ["dense", "sparse", "sparse"],
+    })));
+    assert_eq!(windows(&config), [None, Some(20), None]);
+    let sparse = |it: &Layer| matches!(it.mlp, FeedForward::Experts(_));
+    assert_eq!(
+        config.architecture.layers.iter().map(sparse).collect::<Vec<_>>(),
+        [false, true, true]
+    );
+    refused(mellum(json!({"mlp_layer_types": ["dense"]})), &["`mlp_layer_types`", "3 layers"]);
+}
+
+/// Text models of those that read images: within a configuration, or in one with all of it.
+#[test]
+fn qwens_that_read_images_are_read_as_text() {
+    let scaling = json!({"type": "mrope", "mrope_section": [16, 24, 24]});
+    let flat = with(
+        llama(),
+        json!({
+            "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "rope_scaling": scaling, "vision_config": {"depth": 1},
+        }),
+    );
+    let config = good(flat);
+    assert_eq!(config.family.model_type(), "qwen2");
+    assert_eq!(config.rope().scaling, RopeScaling::None);
+    let text = with(llama(), json!({"model_type": "qwen3_vl_text", "architectures": null}));
+    let config = good(json!({
+        "model_type": "qwen3_vl", "architectures": ["Qwen3VLForConditionalGeneration"],
+        "text_config": text, "tie_word_embeddings": true,
+    }));
+    assert_eq!(config.family.model_type(), "qwen3");
+    assert!(config.tie_word_embeddings);
+}

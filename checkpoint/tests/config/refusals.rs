@@ -102,7 +102,7 @@ fn refuses_unsupported_quantisation() {
 fn refuses_unsupported_options() {
     let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
     case(json!({"hidden_act": "relu"}), &["`hidden_act` is \"relu\"", "supported are \"silu\""]);
-    for rope_type in ["dynamic", "mrope"] {
+    for rope_type in ["dynamic", "ntk-by-parts"] {
         case(
             json!({"rope_scaling": {"rope_type": rope_type, "factor": 4.0, "alpha": 1000.0}}),
             &[

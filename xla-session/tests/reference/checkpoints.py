@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
 transformers_logging.disable_progress_bar()
@@ -19,11 +19,17 @@ transformers_logging.disable_progress_bar()
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
+def class_of(config):
+    """What makes a model of `config`: those that read images with texts alone have no class of the text alone."""
+    reads_images = config.model_type in ("qwen2_5_vl", "qwen3_vl")
+    return AutoModelForImageTextToText if reads_images else AutoModelForCausalLM
+
+
 def tensor_shapes(folder):
     """Name and shape of every stored tensor, from transformers' own model of `config.json`."""
     config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = class_of(config).from_config(config)
     for name, tensor in model.state_dict().items():
         if not (config.tie_word_embeddings and name == "lm_head.weight"):
             yield from as_stored(config, name, tuple(tensor.shape))
@@ -37,6 +43,12 @@ def as_stored(config, name, shape):
     if config.model_type in ("qwen3_5", "qwen3_5_moe"):
         # The text model is a part of one that reads images.
         yield name.replace("model.", "model.language_model.", 1), shape
+        return
+    if "visual." in name:
+        return
+    if config.model_type == "qwen2_5_vl":
+        # As its files were before transformers knew one with a part of the text.
+        yield name.replace("model.language_model.", "model.", 1), shape
         return
     if config.model_type in ("granitemoe", "granitemoeshared"):
         # All experts are one, under names of their own.
@@ -94,7 +106,7 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
     if name.endswith("A_log"):
         # Some states last for a few rows, some for hundreds.
         return 1.5 * values - 3.5
-    writes = ("o_proj", "out_proj", "down_proj", ".w2.", "output_linear")
+    writes = ("o_proj", "out_proj", "down_proj", ".w2.", "output_linear", "self_attn.dense", "fc2")
     gain = residual_gain if any(part in name for part in writes) else 1.5
     if name.endswith((".gate.weight", "_expert_gate.weight", "router.weight", "router.layer.weight")):
         # Routers: experts that are chosen clearly.
@@ -143,7 +155,7 @@ def deterministic():
 
 def load(folder):
     """transformers' model of the folder, widened to float32, with the plain attention."""
-    model = AutoModelForCausalLM.from_pretrained(
+    model = class_of(AutoConfig.from_pretrained(folder)).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     )
     return model.eval()

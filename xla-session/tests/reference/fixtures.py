@@ -30,6 +30,8 @@ class Fixture:
     generation_config: dict = field(default_factory=lambda: {"bos_token_id": 1, "eos_token_id": 2})
     #: The `model_type` of a model that reads images too, of which this is the text model.
     wrapper: str | None = None
+    #: What else that says.
+    outer: dict = field(default_factory=dict)
 
     def written_config(self):
         """What `config.json` says."""
@@ -43,20 +45,22 @@ class Fixture:
             "model_type": self.wrapper,
             "tie_word_embeddings": self.config["tie_word_embeddings"],
             "text_config": text,
-        }
+        } | self.outer
 
     def check_loaded(self, model):
         """Fails when transformers read another model than the one that was meant."""
-        rope, meant = model.config.rope_parameters, self.config.get("rope_parameters", {})
+        config = model.config.get_text_config()
+        rope, meant = config.rope_parameters, self.config.get("rope_parameters", {})
         if "full_attention" in rope:
             rope, meant = rope["full_attention"], meant.get("full_attention", {})
         assert rope["rope_type"] == self.rope_type, rope
         theta = self.config.get("rope_theta") or meant["rope_theta"]
         assert rope["rope_theta"] == theta, rope
-        attention = next(it.self_attn for it in model.model.layers if hasattr(it, "self_attn"))
+        decoder = getattr(model.model, "language_model", model.model)
+        attention = next(it.self_attn for it in decoder.layers if hasattr(it, "self_attn"))
         if getattr(attention, "q_proj", None) is not None:
             biased = attention.q_proj.bias is not None
-            always = self.config["model_type"] in ("qwen2", "qwen2_moe", "gpt_oss")
+            always = self.config["model_type"] in ("qwen2", "qwen2_moe", "qwen2_5_vl", "gpt_oss", "phi")
             keys = ("attention_bias", "use_bias", "use_qkv_bias")
             assert biased == next((self.config[key] for key in keys if key in self.config), always)
 
@@ -98,6 +102,16 @@ def newer(config, dtype, theta=10000.0, scaling=None, **more):
     rope = (scaling or {"rope_type": "default"}) | {"rope_theta": theta}
     return config | {"rope_parameters": rope, "dtype": dtype} | more
 
+
+#: As small as they come: no image is read.
+VISION = {
+    "depth": 1,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_heads": 2,
+    "deepstack_visual_indexes": [0],
+    "fullatt_block_indexes": [0],
+}
 
 FIXTURES = {
     # Llama 2's form: multi-head, head_dim from the quotient, nothing scaled. The epsilon is large
@@ -347,6 +361,140 @@ FIXTURES = {
         "bfloat16",
         "default",
         norm=0.0,
+    ),
+    # One MLP and attention in parallel, an output with a bias.
+    "phi-partial-mha-f16": Fixture(
+        older(
+            base("Phi", 233, 60, 90, 2, 3, 3) | {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+            "float16",
+            partial_rotary_factor=0.4,
+            qk_layernorm=False,
+            tie_word_embeddings=False,
+        ),
+        "float16",
+        "default",
+    ),
+    "glm-partial-gqa-bf16": Fixture(
+        newer(
+            base("Glm", 239, 44, 70, 2, 4, 2, 12) | {"pad_token_id": 0},
+            "bfloat16",
+            scaling={"rope_type": "default", "partial_rotary_factor": 0.5},
+            attention_bias=True,
+            tie_word_embeddings=False,
+        ),
+        "bfloat16",
+        "default",
+    ),
+    "helium-biases-mha-f16": Fixture(
+        older(
+            base("Helium", 241, 48, 77, 2, 4, 4, 12),
+            "float16",
+            100000.0,
+            attention_bias=True,
+            mlp_bias=True,
+            tie_word_embeddings=False,
+        ),
+        "float16",
+        "default",
+    ),
+    # The window of the layers that have one, by default.
+    "cwm-windows-gqa-bf16": Fixture(
+        newer(
+            base("Cwm", 251, 48, 70, 3, 4, 2, 12),
+            "bfloat16",
+            1000000.0,
+            LLAMA3,
+            sliding_window=40,
+            tie_word_embeddings=False,
+        ),
+        "bfloat16",
+        "llama3",
+    ),
+    "vaultgemma-windows-gqa-bf16": Fixture(
+        older(
+            base("VaultGemma", 251, 48, 80, 3, 4, 2, 14)
+            | {"hidden_activation": "gelu_pytorch_tanh"},
+            "bfloat16",
+            query_pre_attn_scalar=20,
+            sliding_window=40,
+            attn_logit_softcapping=50.0,
+            final_logit_softcapping=30.0,
+            tie_word_embeddings=True,
+        ),
+        "bfloat16",
+        "default",
+        embedding_scale=0.03,
+        norm=0.0,
+    ),
+    "dots1-gqa-bf16": Fixture(
+        newer(
+            base("Dots1", 241, 48, 70, 3, 4, 2, 12),
+            "bfloat16",
+            n_routed_experts=6,
+            num_experts_per_tok=2,
+            n_shared_experts=2,
+            moe_intermediate_size=32,
+            first_k_dense_replace=1,
+            norm_topk_prob=True,
+            routed_scaling_factor=1.5,
+            n_group=1,
+            topk_group=1,
+            sliding_window=None,
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+        "bfloat16",
+        "default",
+    ),
+    "mellum-windows-gqa-bf16": Fixture(
+        base("Mellum", 241, 48, 70, 3, 4, 2, 12)
+        | {
+            "dtype": "bfloat16",
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 500000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "sliding_window": 40,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "norm_topk_prob": True,
+            "attention_bias": False,
+            "tie_word_embeddings": False,
+        },
+        "bfloat16",
+        "default",
+    ),
+    # As hubs have it: all in one object.
+    "qwen2-5-vl-tied-gqa-bf16": Fixture(
+        older(
+            base("Qwen2_5_VL", 241, 48, 70, 2, 4, 2, kind="qwen2_5_vl")
+            | {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": VISION},
+            "bfloat16",
+            1000000.0,
+            {"type": "mrope", "mrope_section": [2, 2, 2]},
+            use_sliding_window=False,
+            tie_word_embeddings=True,
+        ),
+        "bfloat16",
+        "default",
+        embedding_scale=0.3,
+    ),
+    "qwen3-vl-gqa-f16": Fixture(
+        older(
+            base("Qwen3VLText", 241, 48, 70, 2, 4, 2, 12, kind="qwen3_vl_text")
+            | {"architectures": ["Qwen3VLForCausalLM"]},
+            "float16",
+            500000.0,
+            {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [2, 2, 2]},
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+        "float16",
+        "default",
+        wrapper="qwen3_vl",
+        outer={"vision_config": VISION | {"out_hidden_size": 48}},
     ),
     "hunyuan-alpha-tied-gqa-bf16": Fixture(
         older(

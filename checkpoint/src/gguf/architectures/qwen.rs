@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::super::keys::{Keys, NORMS_ARE_WHOLE, VALUE_HEADS_ARE_TILED};
-use super::no_window;
+use super::{no_window, window_pattern};
 
 /// Of layers with linear attention, and of those that attend between them.
 pub(super) const QWEN35: [(&str, &str); 8] = [
@@ -99,8 +99,27 @@ fn gated_delta(keys: &mut Keys) -> Result<(), String> {
     Ok(())
 }
 
+/// Layers with a window rotate by another base, or by the same.
+pub(super) fn mellum(keys: &mut Keys) -> Result<(), String> {
+    keys.copy_window();
+    window_pattern(keys);
+    let plain = |base: Option<Json>| json!({"rope_type": "default", "rope_theta": base});
+    let base = keys.config.get("rope_theta").cloned();
+    let of_windows = keys.own("rope.freq_base_swa").or(base.clone());
+    let mut full = keys.config.remove("rope_scaling").unwrap_or_else(|| plain(base.clone()));
+    full["rope_theta"] = base.into();
+    let ropes = json!({"full_attention": full, "sliding_attention": plain(of_windows)});
+    keys.put("rope_parameters", "rope.freq_base", Some(ropes));
+    keys.config.insert("norm_topk_prob".into(), json!(true));
+    experts_alone(keys)
+}
+
 fn qwen_experts(keys: &mut Keys) -> Result<(), String> {
     no_window(keys)?;
+    experts_alone(keys)
+}
+
+fn experts_alone(keys: &mut Keys) -> Result<(), String> {
     keys.required("num_experts", "expert_count")?;
     keys.required("num_experts_per_tok", "expert_used_count")?;
     keys.required("moe_intermediate_size", "expert_feed_forward_length")

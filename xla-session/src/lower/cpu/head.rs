@@ -68,6 +68,9 @@ impl Steps<'_> {
         let rows = self.rows.clone();
         self.norm_wanted(output.format);
         self.product(&output, &rows, places.last, places.logits, None);
+        if let Some(bias) = &self.config.architecture.output_bias {
+            self.bias(vec![bias], places.logits, 1.0);
+        }
         self.pick(places.logits, places.picked, &rows);
         let architecture::Logits { scale, cap } = self.config.architecture.logits;
         self.scale(places.logits, output.rows, scale, cap);
@@ -77,7 +80,11 @@ impl Steps<'_> {
     /// one: of the logits, those that cannot be the largest are `-inf` then.
     pub(super) fn greedy_head(&mut self) {
         let output = self.output_matrix();
-        let Some(spec) = self.sketch_of(&output) else { return self.full_head() };
+        // The sketch bounds products, to which nothing is added.
+        let is_bare = self.config.architecture.output_bias.is_none();
+        let Some(spec) = self.sketch_of(&output).filter(|_| is_bare) else {
+            return self.full_head();
+        };
         let places = self.workspace.clone();
         self.norm_wanted(output.format);
         let [weights, errors] = [0, 1].map(|plane| self.weight(&spec, plane));

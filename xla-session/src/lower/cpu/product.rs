@@ -1,6 +1,6 @@
 //! Products of rows with packed weights.
 
-use checkpoint::architecture::Linear;
+use checkpoint::architecture::{Linear, Parameter};
 use kernels::LANES;
 
 use super::abi::kernel_abi;
@@ -182,20 +182,26 @@ impl Steps<'_> {
             let columns: usize = some.iter().map(|linear| linear.outputs()).sum();
             let biases: Vec<_> = some.iter().filter_map(|linear| linear.bias.as_ref()).collect();
             if !biases.is_empty() {
-                let bias = self.vector(biases);
-                let memory = self.memory.clone();
-                let call = Bias {
-                    bias: &bias,
-                    memory: &memory,
-                    to: (to.at + before * size_of::<f32>()).into(),
-                    stride: to.stride.into(),
-                    columns: columns.into(),
-                    scale: bits(scale).into(),
-                };
-                self.update(|b| call.call(b, "bias", &rows));
+                let to = Place { at: to.at + before * size_of::<f32>(), ..to };
+                self.bias(biases, to, scale);
             }
             before += columns;
         }
+    }
+
+    /// Adds `biases`, which lie side by side, times `scale` to all rows at `to`.
+    pub(super) fn bias(&mut self, biases: Vec<&Parameter>, to: Place, scale: f32) {
+        let columns: usize = biases.iter().map(|it| it.elements()).sum();
+        let (bias, memory, rows) = (self.vector(biases), self.memory.clone(), self.rows.clone());
+        let call = Bias {
+            bias: &bias,
+            memory: &memory,
+            to: to.at.into(),
+            stride: to.stride.into(),
+            columns: columns.into(),
+            scale: bits(scale).into(),
+        };
+        self.update(|b| call.call(b, "bias", &rows));
     }
 }
 

@@ -82,6 +82,13 @@ impl Function<'_> {
         self.b.add(&y, &bias)
     }
 
+    /// Rows with this bias.
+    pub fn plus(&mut self, y: &Value, bias: &Parameter) -> Value {
+        let bias = self.vector(bias);
+        let bias = self.b.broadcast(&bias, y.dims(), &[1]);
+        self.b.add(y, &bias)
+    }
+
     /// A weight matrix joined from `parts`, which have as many columns.
     pub fn matrix(&mut self, parts: &[&Parameter]) -> Matrix {
         let format = match in_rows(self.formats.of(parts.iter().map(|part| part.name.as_str()))) {

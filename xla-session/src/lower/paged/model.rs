@@ -78,6 +78,10 @@ impl Function<'_> {
         let architecture = &config.architecture;
         let output = config.output().expect("a decoder has one");
         let logits = self.normed_product(&x, Some(&architecture.norm), &[output]);
+        let logits = match &architecture.output_bias {
+            Some(bias) => self.plus(&logits, bias),
+            None => logits,
+        };
         let architecture::Logits { scale, cap } = architecture.logits;
         let logits = self.b.scaled(&logits, scale);
         let logits = self.b.capped(&logits, cap);

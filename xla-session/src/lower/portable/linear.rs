@@ -27,10 +27,17 @@ impl Emitter<'_> {
     /// One projection.
     pub(super) fn linear(&mut self, x: &Value, linear: &Linear) -> Value {
         let y = self.product(x, &[&linear.weight]);
-        let Some(bias) = &linear.bias else { return y };
+        match &linear.bias {
+            Some(bias) => self.plus(&y, bias),
+            None => y,
+        }
+    }
+
+    /// Rows with this bias.
+    pub(super) fn plus(&mut self, y: &Value, bias: &Parameter) -> Value {
         let bias = self.vector(bias);
         let bias = self.b.broadcast(&bias, y.dims(), &[1]);
-        self.b.add(&y, &bias)
+        self.b.add(y, &bias)
     }
 
     /// `x` times a weight that joins `parts`.

@@ -201,6 +201,10 @@ impl Emitter<'_> {
         };
         let row = self.norm(&row, &config.architecture.norm);
         let logits = self.product(&row, &[config.output().expect("a decoder has one")]);
+        let logits = match &config.architecture.output_bias {
+            Some(bias) => self.plus(&logits, bias),
+            None => logits,
+        };
         let architecture::Logits { scale, cap } = config.architecture.logits;
         let logits = self.b.scaled(&logits, scale);
         let logits = self.b.capped(&logits, cap);

@@ -24,6 +24,9 @@ fn name_of(architecture: &str, name: &str) -> String {
             "model.embed_tokens.weight" => "token_embd.weight",
             "model.norm.weight" => "output_norm.weight",
             "model.norm.bias" => "output_norm.bias",
+            "model.final_layernorm.weight" => "output_norm.weight",
+            "model.final_layernorm.bias" => "output_norm.bias",
+            "lm_head.bias" => "output.bias",
             "model.embedding_norm.weight" => "token_embd_norm.weight",
             "lm_head.weight" => "output.weight",
             "model.embed_tokens_per_layer.weight" => "per_layer_token_embd.weight",
@@ -69,7 +72,10 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("deepseek2", "self_attn.kv_b_proj") => "attn_kv_b",
         ("glm4", "post_self_attn_layernorm") => "post_attention_norm",
         ("glm4", "post_mlp_layernorm") => "post_ffw_norm",
-        ("glm4" | "phi3", "mlp.gate_up_proj") => "ffn_up",
+        ("chatglm" | "glm4" | "phi3", "mlp.gate_up_proj") => "ffn_up",
+        ("phi2", "self_attn.dense") => "attn_output",
+        ("phi2", "mlp.fc1") => "ffn_up",
+        ("phi2", "mlp.fc2") => "ffn_down",
         ("phi3", "self_attn.qkv_proj") => "attn_qkv",
         ("olmo2" | "gemma3" | "gemma4", "self_attn.q_norm") => "attn_q_norm",
         ("olmo2" | "gemma3" | "gemma4", "self_attn.k_norm") => "attn_k_norm",
@@ -126,8 +132,8 @@ fn name_of(architecture: &str, name: &str) -> String {
         (_, "mlp.shared_expert.gate_proj") => "ffn_gate_shexp",
         (_, "mlp.shared_expert.up_proj") => "ffn_up_shexp",
         (_, "mlp.shared_expert.down_proj") => "ffn_down_shexp",
-        ("qwen3moe", "self_attn.q_norm") => "attn_q_norm",
-        ("qwen3moe", "self_attn.k_norm") => "attn_k_norm",
+        ("qwen3moe" | "dots1" | "mellum", "self_attn.q_norm") => "attn_q_norm",
+        ("qwen3moe" | "dots1" | "mellum", "self_attn.k_norm") => "attn_k_norm",
         (_, part) => match part {
             "input_layernorm" => "attn_norm",
             "self_attn.q_proj" => "attn_q",
@@ -281,6 +287,8 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "glm4_moe" => "glm4moe",
         "gpt_oss" => "gpt-oss",
         "hunyuan_v1_dense" => "hunyuan-dense",
+        "phi" => "phi2",
+        "glm" => "chatglm",
         "cohere" => "command-r",
         "deepseek_v2" | "deepseek_v3" => "deepseek2",
         other => other,
@@ -384,7 +392,15 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
                 key("rope.scaling.yarn_log_multiplier", f32_value(growth));
             }
         }
-        "glm4" | "glm4moe" | "phi3" | "stablelm" | "nemotron" => {
+        "mellum" => {
+            let widest = |windowed: bool| {
+                let has = |it: &&Layer| it.attention().unwrap().window.is_some() == windowed;
+                let rope = layers.iter().find(has).unwrap().attention().unwrap().ropes.unwrap()[0];
+                f32_value(ropes[rope].theta as f32)
+            };
+            key("rope.freq_base_swa", widest(true));
+        }
+        "chatglm" | "glm4" | "glm4moe" | "phi2" | "phi3" | "stablelm" | "nemotron" => {
             key("rope.dimension_count", u32_value(ropes[0].width as u32))
         }
         _ => {}
@@ -403,7 +419,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
             key("expert_group_count", u32_value(groups.count as u32));
             key("expert_group_used_count", u32_value(groups.chosen as u32));
         }
-        if name == "deepseek2" && *normalised {
+        if matches!(name, "deepseek2" | "dots1") && *normalised {
             key("expert_weights_norm", (7, vec![1]));
         }
         if sigmoids || name == "deepseek2" {
@@ -422,7 +438,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
     }
     if let Some(window) = layers.iter().find_map(|layer| layer.attention()?.window) {
         key("attention.sliding_window", u32_value(window as u32));
-        if matches!(name, "olmo2" | "gemma3" | "gemma4" | "exaone4" | "cohere2") {
+        if matches!(name, "mellum" | "olmo2" | "gemma3" | "gemma4" | "exaone4" | "cohere2") {
             let sliding =
                 layers.iter().map(|layer| u8::from(layer.attention().unwrap().window.is_some()));
             key("attention.sliding_window_pattern", booleans(&sliding.collect::<Vec<_>>()));

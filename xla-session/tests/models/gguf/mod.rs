@@ -99,6 +99,10 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "stablelm-biases-mha-f16",
         "nemotron-gqa-bf16",
         "hunyuan-alpha-tied-gqa-bf16",
+        "phi-partial-mha-f16",
+        "glm-partial-gqa-bf16",
+        "dots1-gqa-bf16",
+        "mellum-windows-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
         let folder = tempfile::tempdir().unwrap();
