@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 use crate::base::error::{Code, Error, Result};
-use crate::base::exit;
+use crate::base::{exit, float_mode};
 
 thread_local! {
     static CALLED: Cell<bool> = const { Cell::new(false) };
@@ -17,6 +17,11 @@ thread_local! {
 
 /// Runs what IREE calls back for, whose panic becomes an error.
 pub(crate) fn catch<T>(code: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_as_is(|| float_mode::of_rust(code))
+}
+
+/// The same, with floats as IREE's own code has them: for arithmetic that stands in the place of that.
+pub(crate) fn catch_as_is<T>(code: impl FnOnce() -> Result<T>) -> Result<T> {
     called(code).unwrap_or_else(|payload| {
         Err(Error::new(Code::Internal, format!("panicked: {}", message(payload))))
     })
@@ -24,7 +29,7 @@ pub(crate) fn catch<T>(code: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Runs what IREE calls back for, whose panic goes no further: nobody is there to be told.
 pub(crate) fn catch_quietly(code: impl FnOnce()) {
-    called(code).unwrap_or_else(discard);
+    called(|| float_mode::of_rust(code)).unwrap_or_else(discard);
 }
 
 fn called<T>(code: impl FnOnce() -> T) -> thread::Result<T> {

@@ -151,8 +151,16 @@ impl From<std::io::Error> for Error {
             ErrorKind::NotFound => Code::NotFound,
             ErrorKind::PermissionDenied => Code::PermissionDenied,
             ErrorKind::AlreadyExists => Code::AlreadyExists,
-            ErrorKind::OutOfMemory | ErrorKind::StorageFull => Code::ResourceExhausted,
-            ErrorKind::InvalidInput | ErrorKind::InvalidData => Code::InvalidArgument,
+            ErrorKind::OutOfMemory
+            | ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::FileTooLarge
+            // As threads and processes are refused that are too many.
+            | ErrorKind::WouldBlock => Code::ResourceExhausted,
+            ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::IsADirectory => {
+                Code::InvalidArgument
+            }
+            ErrorKind::UnexpectedEof => Code::DataLoss,
             ErrorKind::TimedOut => Code::DeadlineExceeded,
             _ => Code::Unknown,
         };

@@ -4,6 +4,7 @@ pub(crate) mod callback;
 pub(crate) mod canceller;
 pub(crate) mod error;
 pub(crate) mod exit;
+pub(crate) mod float_mode;
 pub(crate) mod instance;
 pub(crate) mod object;
 pub(crate) mod proactor_pool;

@@ -11,7 +11,7 @@ use crate::hal::devices::device_group::EnterOnDrop;
 use crate::hal::sync::fence::Fence;
 use crate::vm::function::Function;
 use crate::vm::list::List;
-use crate::vm::signature::ValueType;
+use crate::vm::signature::{ValueType, index_of};
 use crate::vm::value::Value;
 
 /// A function with its arguments, invoked as often as one likes.
@@ -117,16 +117,9 @@ impl Call {
     /// [`NotFound`](Code::NotFound) when no argument has this name, with those that there are; else as
     /// [`set`](Self::set).
     pub fn set_named(&mut self, name: &str, value: impl Argument) -> Result<()> {
-        let names = &self.function().signature().argument_names;
-        let Some(index) = names.iter().position(|it| it.as_deref() == Some(name)) else {
-            let names: Vec<_> = names.iter().flatten().map(|it| format!("`{it}`")).collect();
-            let named = match names.is_empty() {
-                true => "none of its arguments has a name".to_owned(),
-                false => format!("it has {}", names.join(", ")),
-            };
-            let message = format!("`{}` has no argument `{name}`: {named}", self.function().name());
-            return Err(Error::new(Code::NotFound, message));
-        };
+        let signature = self.function().signature();
+        let function = self.function().name();
+        let index = index_of(&signature.argument_names, name, "argument", &function)?;
         self.set(index, value)
     }
 

@@ -8,7 +8,7 @@ use crate::hal::devices::device_group::EnterOnDrop;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::vm::function::Function;
 use crate::vm::list::List;
-use crate::vm::signature::ValueType;
+use crate::vm::signature::{ValueType, index_of};
 use crate::vm::value::Value;
 
 /// The results of one call.
@@ -73,6 +73,30 @@ impl Outputs {
     /// tensor; the message names the result.
     pub fn view(&self, index: usize) -> Result<BufferView> {
         self.get(index)?.into_buffer_view().map_err(|error| self.name(index, error))
+    }
+
+    /// The result that the program calls `name` ([`Signature::result_names`]).
+    ///
+    /// [`Signature::result_names`]: crate::Signature::result_names
+    ///
+    /// # Errors
+    /// [`NotFound`](Code::NotFound) when no result has this name, with those that there are; else as
+    /// [`get`](Self::get).
+    pub fn get_named(&self, name: &str) -> Result<Value> {
+        self.get(self.named(name)?)
+    }
+
+    /// The same of a tensor.
+    ///
+    /// # Errors
+    /// As [`get_named`](Self::get_named) and [`view`](Self::view).
+    pub fn view_named(&self, name: &str) -> Result<BufferView> {
+        self.view(self.named(name)?)
+    }
+
+    fn named(&self, name: &str) -> Result<usize> {
+        let signature = self.function.signature();
+        index_of(&signature.result_names, name, "result", &self.function.name())
     }
 
     /// `error` of result `index`, saying so.

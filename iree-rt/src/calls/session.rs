@@ -16,7 +16,7 @@ use crate::base::status::check;
 use crate::calls::outputs::Outputs;
 use crate::hal::devices::device::Device;
 use crate::hal::devices::device_group::DeviceGroup;
-use crate::vm::function::{ASYNC, Function};
+use crate::vm::function::{ASYNC, Function, FunctionInfo};
 use crate::vm::list::List;
 use crate::vm::module::{Module, is_internal};
 use crate::vm::signature::ValueType;
@@ -273,8 +273,12 @@ impl Session {
     fn known(&self) -> String {
         let mut names: Vec<_> = self.natives.iter().map(|name| format!("`{name}`")).collect();
         for module in &*self.modules {
-            for function in module.functions().unwrap_or_default() {
-                names.push(format!("`{}.{}`", module.name(), function.name));
+            match module.functions() {
+                Ok(functions) => {
+                    let name = |it: FunctionInfo| format!("`{}.{}`", module.name(), it.name);
+                    names.extend(functions.into_iter().map(name));
+                }
+                Err(error) => names.push(format!("those of `{}` ({error})", module.name())),
             }
         }
         if names.is_empty() { "none".into() } else { names.join(", ") }

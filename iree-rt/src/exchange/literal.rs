@@ -16,6 +16,9 @@ use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::{Element, ElementType};
 
+/// Far more than a tensor has: each is a level of brackets in its text.
+const MOST_DIMENSIONS: usize = 128;
+
 /// A dense row-major tensor on the host.
 ///
 /// It comes from text or from a device, and shows itself as text:
@@ -304,6 +307,10 @@ fn element_count(shape: &[usize]) -> Option<usize> {
 }
 
 fn byte_len(shape: &[usize], element_type: ElementType) -> Result<usize> {
+    if shape.len() > MOST_DIMENSIONS {
+        let message = format!("{} dimensions are too many: {MOST_DIMENSIONS} at most", shape.len());
+        return Err(Error::invalid(message));
+    }
     element_count(shape)
         .and_then(|count| count.checked_mul(element_type.bits()))
         .map(|bits| bits.div_ceil(8))

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::base::error::{Code, Error, Result};
 use crate::hal::memory::element::ElementType;
 
 /// The type of an argument or result.
@@ -130,6 +131,24 @@ impl Signature {
         let [argument_names, result_names] = [&arguments, &results].map(|it| vec![None; it.len()]);
         Self { arguments, results, argument_names, result_names }
     }
+}
+
+/// Which of `names`, those that the arguments or results of `function` have, is `name`.
+pub(crate) fn index_of(
+    names: &[Option<String>],
+    name: &str,
+    what: &str,
+    function: &str,
+) -> Result<usize> {
+    let index = names.iter().position(|it| it.as_deref() == Some(name));
+    index.ok_or_else(|| {
+        let names: Vec<_> = names.iter().flatten().map(|it| format!("`{it}`")).collect();
+        let named = match names.is_empty() {
+            true => format!("none of its {what}s has a name"),
+            false => format!("it has {}", names.join(", ")),
+        };
+        Error::new(Code::NotFound, format!("`{function}` has no {what} `{name}`: {named}"))
+    })
 }
 
 impl fmt::Display for Signature {

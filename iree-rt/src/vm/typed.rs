@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
 
 use crate::base::error::{Error, Result};
+use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::{Element, ElementType};
 use crate::vm::reference::Reference;
@@ -18,6 +20,14 @@ pub struct Tensor<T> {
 }
 
 impl<T: Element> Tensor<T> {
+    /// A tensor of `shape` in memory of `device`, with a copy of `data`, its elements in row-major order.
+    ///
+    /// # Errors
+    /// As [`BufferView::new`].
+    pub fn new(device: &Device, shape: &[usize], data: &[T]) -> Result<Self> {
+        BufferView::new(device, shape, data)?.try_into()
+    }
+
     /// The buffer view.
     pub fn view(&self) -> &BufferView {
         &self.view
@@ -34,6 +44,22 @@ impl<T: Element> Tensor<T> {
     /// Transfer errors of the device.
     pub fn read(&self) -> Result<Vec<T>> {
         self.view.read()
+    }
+
+    /// Replaces the elements from the `start`-th on by `data`.
+    ///
+    /// # Errors
+    /// As [`BufferView::write`].
+    pub fn write(&mut self, start: usize, data: &[T]) -> Result<()> {
+        self.view.write(start, data)
+    }
+}
+
+impl<T> Deref for Tensor<T> {
+    type Target = BufferView;
+
+    fn deref(&self) -> &BufferView {
+        &self.view
     }
 }
 

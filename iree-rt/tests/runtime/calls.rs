@@ -176,7 +176,7 @@ fn arguments_are_arrays_slices_and_tuples() {
 fn errors_name_the_argument() {
     let source = "module @named {
       func.func @first(%a: tensor<2xf32> {iree.abi.name = \"image\"}, %b: tensor<2xf32>)
-          -> tensor<2xf32> {
+          -> (tensor<2xf32> {iree.abi.name = \"sum\"}) {
         %0 = stablehlo.add %a, %b : tensor<2xf32>
         return %0 : tensor<2xf32>
       }
@@ -196,8 +196,15 @@ fn errors_name_the_argument() {
     let error = call.set_named("picture", good.clone()).unwrap_err();
     assert_eq!(error.code(), Code::NotFound);
     assert_eq!(error.message(), "`named.first` has no argument `picture`: it has `image`");
-    call.set_named("image", good).unwrap();
-    let shown = "named.first(image: tensor<2xf32>, tensor<2xf32>) -> (tensor<2xf32>)";
+    call.set_named("image", good.clone()).unwrap();
+    call.set(1, good).unwrap();
+    call.invoke(&mut session).unwrap();
+    let outputs = call.outputs();
+    assert_eq!(outputs.view_named("sum").unwrap().read::<f32>().unwrap(), [0.; 2]);
+    let error = outputs.get_named("total").unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
+    assert_eq!(error.message(), "`named.first` has no result `total`: it has `sum`");
+    let shown = "named.first(image: tensor<2xf32>, tensor<2xf32>) -> (sum: tensor<2xf32>)";
     assert_eq!(format!("{first:?}"), shown);
 }
 
@@ -330,7 +337,10 @@ fn a_prepared_call_takes_what_a_call_takes() {
     let mut session = session("local-sync");
     let mut call = session.prepare(&session.function("kinds.add").unwrap()).unwrap();
     let view = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
-    let tensor = Tensor::<f32>::try_from(view.clone()).unwrap();
+    let mut tensor = Tensor::new(session.device(), &[4], &[0f32; 4]).unwrap();
+    tensor.write(1, &[1.; 3]).unwrap();
+    assert_eq!((tensor.shape(), tensor.read().unwrap()), (&[4][..], vec![0., 1., 1., 1.]));
+    tensor.write(0, &[1.]).unwrap();
     let value = Value::from(&view);
     call.set(0, &value).unwrap();
     call.set(1, &tensor).unwrap();

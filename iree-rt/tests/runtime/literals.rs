@@ -103,6 +103,11 @@ fn long_tensors_are_cut() {
     assert_eq!(literal.element(5).unwrap(), "6");
     assert_eq!(literal.element(6).unwrap_err().code(), iree_rt::Code::OutOfRange);
     assert!(literal.element(usize::MAX).is_err());
+    // Nor are there tensors of as many dimensions as a text may say.
+    let many = "1x".repeat(100_000) + "f32=1";
+    let error = many.parse::<Literal>().unwrap_err();
+    assert!(error.message().contains("100000 dimensions are too many: 128 at most"), "{error}");
+    assert!(("1x".repeat(128) + "f32=1").parse::<Literal>().is_ok());
     // Nobody prints 10^18 pairs of brackets.
     let empty: Literal = "1000000000x1000000000x0xf32".parse().unwrap();
     assert_eq!(empty.to_string(), "1000000000x1000000000x0xf32=");

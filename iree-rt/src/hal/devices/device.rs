@@ -93,8 +93,8 @@ impl Device {
         self.group.raw() == other.group.raw()
     }
 
-    /// The device of this one's group that `buffer`, which is live, was allocated on; this one
-    /// when the buffer does not say.
+    /// The device of this one's group that `buffer`, which is live, was allocated on. Buffers that do not say so are
+    /// memory of the host, which programs have made: of this device if it is local, else of the first that is.
     pub(crate) fn holding(&self, buffer: *mut sys::iree_hal_buffer_t) -> Self {
         if self.group.devices().len() == 1 {
             return self.clone();
@@ -102,7 +102,8 @@ impl Device {
         // SAFETY: the buffer is live.
         let holder = unsafe { sys::iree_hal_buffer_allocation_placement(buffer) }.device;
         let found = self.group.devices().find(|it| it.group.raw_device(it.index) == holder);
-        found.unwrap_or_else(|| self.clone())
+        let local = || self.group.devices().find(Self::is_local).filter(|_| !self.is_local());
+        found.or_else(local).unwrap_or_else(|| self.clone())
     }
 
     pub(crate) fn allocator(&self) -> *mut sys::iree_hal_allocator_t {

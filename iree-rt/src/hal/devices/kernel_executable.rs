@@ -222,7 +222,7 @@ unsafe extern "C" fn issue_call(
     let run = || {
         let Export { name, kernel } = export(exports, ordinal)?;
         let failed = |error: Error| error.context(format!("kernel `{}`", name.to_string_lossy()));
-        callback::catch(|| kernel.run(&arguments)).map_err(failed)
+        callback::catch_as_is(|| kernel.run(&arguments)).map_err(failed)
     };
     status_of(run())
 }

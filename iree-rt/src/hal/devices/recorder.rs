@@ -109,12 +109,13 @@ impl Recorder {
 
     pub(crate) fn take(&self) -> Result<Profile> {
         let mut state = self.0.lock();
-        let costs = std::mem::take(&mut state.costs);
-        let Rest { submitted, dropped, failure } = std::mem::take(&mut state.rest);
-        if let Some(error) = failure {
+        // What was recorded stays for the next call where the file is at fault.
+        if let Some(error) = state.rest.failure.take() {
             return Err(error);
         }
         state.file.flush()?;
+        let costs = std::mem::take(&mut state.costs);
+        let Rest { submitted, dropped, failure: _ } = std::mem::take(&mut state.rest);
         let name = |key| state.names.get(key).cloned().unwrap_or_else(|| "?".to_owned());
         let mut dispatches: Vec<_> = costs
             .iter()

@@ -197,9 +197,13 @@ impl Library {
             let mut output = ptr::null_mut();
             self.check((api.output_open)(&mut output))?;
             let output = Guard(output, api.output_destroy);
-            self.check((api.invocation_output)(invocation.0, output.0))?;
             let (mut data, mut size) = (ptr::null_mut(), 0u64);
-            self.check((api.output_map)(output.0, &mut data, &mut size))?;
+            self.check((api.invocation_output)(invocation.0, output.0))
+                .and_then(|()| self.check((api.output_map)(output.0, &mut data, &mut size)))
+                .map_err(|error| match shorten(&*diagnostics_ptr) {
+                    "" => error,
+                    told => Error::new(error.code(), format!("{}: {told}", error.message())),
+                })?;
             let module = slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec();
             Ok(Compiled { module, diagnostics: shorten(&*diagnostics_ptr).to_owned() })
         }

@@ -112,11 +112,17 @@ fn run(mut command: Command, limits: &CompileLimits) -> Result<(ExitStatus, Vec<
     let mut errors = child.stderr.take().expect("a pipe was asked for");
     // Read all the time, or else the compiler waits for room in the pipe.
     let (sender, diagnostics) = mpsc::channel();
-    thread::spawn(move || {
+    let read = move || {
         let mut text = Vec::new();
         let _ = errors.read_to_end(&mut text);
         let _ = sender.send(text);
-    });
+    };
+    let reader = thread::Builder::new().name("iree-rt-diagnostics".into()).spawn(read);
+    if let Err(error) = reader {
+        let _ = child.kill();
+        child.wait()?;
+        return Err(error.into());
+    }
     loop {
         // The pipe closes when the compiler ends, and nothing else waits for that without polling.
         match diagnostics.recv_timeout(watch.pause()) {
