@@ -91,6 +91,20 @@ impl FileStamp {
 }
 
 impl Checkpoint {
+    /// [Opens](Self::open) `model` with its configuration, which tells whether the [output is tied](Self::is_tied) in these
+    /// tensors, and [checks](Self::check) that all are there.
+    ///
+    /// # Errors
+    ///
+    /// As [`ModelConfig::from_dir`], [`open`](Self::open) and [`check`](Self::check).
+    pub fn open_with_config(model: &Path, mode: LoadMode) -> Result<(Self, ModelConfig)> {
+        let mut config = ModelConfig::from_dir(model)?;
+        let checkpoint = Self::open(model, mode)?;
+        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
+        checkpoint.check(&config)?;
+        Ok((checkpoint, config))
+    }
+
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` lists, in the
     /// folder `model`; or the GGUF file that `model` is or has, with all of its parts, whose tensors
     /// get Hugging Face's names. With [`LoadMode::Random`] none of them.

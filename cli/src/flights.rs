@@ -15,6 +15,25 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How long a line may wait while something runs.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// What became of lines, in one of its own for people: how many are `done` ("answered"), with so many tokens.
+pub fn summary(
+    done: (&str, usize),
+    tokens: usize,
+    [failed, unfinished]: [usize; 2],
+    took: Duration,
+) -> String {
+    let (what, count) = done;
+    let seconds = took.as_secs_f64();
+    let rate = tokens as f64 / seconds.max(1e-9);
+    let mut line = format!("{what} {count}, {tokens} tokens in {seconds:.2} s ({rate:.1} tok/s)");
+    for (count, what) in [(failed, "failed"), (unfinished, "not finished")] {
+        if count > 0 {
+            line += &format!(", {what}: {count}");
+        }
+    }
+    line
+}
+
 /// What is done with lines.
 pub trait Work {
     /// What comes of one.

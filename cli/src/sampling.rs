@@ -1,6 +1,6 @@
 //! Flags that say how tokens are chosen.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use clap::{Args, ValueEnum};
 use xla_session::Result;
@@ -124,8 +124,7 @@ impl SamplingArgs {
 }
 
 fn arbitrary_seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
+    RandomState::new().build_hasher().finish()
 }
 
 fn number(text: &str, least: f32, most: f32) -> std::result::Result<f32, String> {

@@ -1,5 +1,6 @@
 //! An answer, as it comes.
 
+use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::ControlFlow;
@@ -270,19 +271,11 @@ impl Gathered {
 #[derive(Debug)]
 pub struct Blocking<T>(T);
 
-impl Iterator for Blocking<Response> {
+impl<T: BorrowMut<Response>> Iterator for Blocking<T> {
     type Item = Result<Part>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.blocking_recv()
-    }
-}
-
-impl Iterator for Blocking<&mut Response> {
-    type Item = Result<Part>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.blocking_recv()
+        self.0.borrow_mut().blocking_recv()
     }
 }
 
@@ -329,7 +322,6 @@ pub(crate) struct Heard {
     stream: Option<TextStream>,
     /// What tells parts apart; without it all is content.
     reply: Option<Reply>,
-    failure: Option<text::Error>,
     /// What a form is called, if there is one, and why it could not be kept to.
     unkept: Option<(&'static str, Arc<OnceLock<String>>)>,
     /// Whether it may be as long as there is room.
@@ -350,9 +342,8 @@ impl Heard {
         is_open: bool,
     ) -> (Self, Response) {
         let (sender, events) = mpsc::unbounded_channel();
-        let (stream, failure, stop) = (Some(stream), None, Arc::<AtomicBool>::default());
-        let heard =
-            Self { stream, reply, failure, unkept, is_open, stop: stop.clone(), events: sender };
+        let (stream, stop) = (Some(stream), Arc::<AtomicBool>::default());
+        let heard = Self { stream, reply, unkept, is_open, stop: stop.clone(), events: sender };
         let (_llm, tokens, parts) = (llm.clone(), Vec::new(), VecDeque::new());
         (heard, Response { events, _llm, prompt, stop, tokens, parts, end: None, over: false })
     }
@@ -386,20 +377,13 @@ impl Listener for Heard {
 
     fn token(&mut self, _: usize, token: Token, _: u64) -> ControlFlow<()> {
         let Some(stream) = &mut self.stream else { return ControlFlow::Break(()) };
-        match stream.push(token.id) {
-            Ok((text, stopped)) => {
-                let parts = self.read(text, false);
-                self.send(Ok(Event::Token(token, parts)))?;
-                if stopped || self.stop.load(Ordering::Relaxed) {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            }
-            Err(error) => {
-                self.failure = Some(error);
-                ControlFlow::Break(())
-            }
+        let (text, is_over) = stream.push(token.id);
+        let parts = self.read(text, false);
+        self.send(Ok(Event::Token(token, parts)))?;
+        if is_over || self.stop.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
     }
 
@@ -413,7 +397,7 @@ impl Listener for Heard {
             return self.send(Err(error.into()));
         }
         let stop = stream.stopped_by().map(str::to_owned);
-        let text = match self.failure.take().map_or_else(|| stream.finish(), Err) {
+        let text = match stream.finish() {
             Ok(text) => text,
             Err(error) => return self.send(Err(error.into())),
         };

@@ -34,7 +34,7 @@ pub(crate) async fn answer(
     fields.only("modalities", &json!(["text"]));
     fields.finish()?;
 
-    let (n, stream, include_usage) = (settings.n, settings.stream, settings.include_usage);
+    let (n, stream, usage) = (settings.n, settings.stream, settings.usage);
     let asked = Asked { conversation, settings, tools, max_tokens, logprobs };
     let (answers, prompt) = asked.submit(&shared, model).await?;
     let choices = Chat {
@@ -49,7 +49,7 @@ pub(crate) async fn answer(
             .collect(),
         style: prompt.style(),
     };
-    let shape = OpenAi { choices, heads: Vec::new(), token_ids, include_usage };
+    let shape = OpenAi { choices, heads: Vec::new(), token_ids, usage, told: vec![0; n] };
     if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 

@@ -98,10 +98,12 @@ pub(crate) async fn answer(
     }
     let events = model.submit(requests, places, arrived).await?;
     prompts[0].extend(&settings.answer);
-    let choices = Completion { logprobs, written: vec![0; prompts.len() * settings.n] };
+    let count = prompts.len() * settings.n;
+    let choices = Completion { logprobs, written: vec![0; count] };
     let answers = Answers::new(model, prompts, settings.n, events);
     let heads = heads.into_iter().flat_map(|head| std::iter::repeat_n(head, settings.n)).collect();
-    let shape = OpenAi { choices, heads, token_ids, include_usage: settings.include_usage };
+    let (usage, told) = (settings.usage, vec![0; count]);
+    let shape = OpenAi { choices, heads, token_ids, usage, told };
     if settings.stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 

@@ -14,6 +14,7 @@ use xla_session::FinishReason;
 use self::talk::Talk;
 use crate::answer::{About, Answer, End, Shape, Token, Usage};
 use crate::conversation::{Asked, tokens};
+use crate::openai::UsageIn;
 use crate::sampling::Settings;
 use crate::server::Shared;
 use crate::tools::call_id;
@@ -89,7 +90,7 @@ async fn try_answer(
     if settings.n != 1 {
         return Err(Problem::field("n", "must be 1: a message has one answer"));
     }
-    if settings.include_usage {
+    if settings.usage != UsageIn::None {
         return Err(Problem::field("stream_options", "is not for messages: they say it always"));
     }
     let stream = settings.stream;

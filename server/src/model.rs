@@ -171,7 +171,7 @@ impl Model {
             (self.over.clone(), requests.iter().any(|it| !it.request.answer.is_empty()));
         let hear = move || Heard::new(requests, places, arrived, &tokenizer, counted, over);
         // An answer that is there already may be long.
-        let (requests, heard, waiting) = if goes_on { aside(hear).await?? } else { hear()? };
+        let (requests, heard, waiting) = if goes_on { aside(hear).await? } else { hear() };
         self.llm.worker().submit_all(requests, Box::new(heard));
         let Waiting { accepted, events } = waiting;
         let accepted = match events.deadline {

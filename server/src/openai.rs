@@ -40,8 +40,20 @@ pub(crate) struct OpenAi<C> {
     pub heads: Vec<String>,
     /// Whether they have the ids of their tokens.
     pub token_ids: bool,
-    /// Whether the last piece has the usage.
-    pub include_usage: bool,
+    /// Which pieces have the usage.
+    pub usage: UsageIn,
+    /// Tokens of each so far.
+    pub told: Vec<usize>,
+}
+
+/// Which pieces of a stream have the usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UsageIn {
+    None,
+    /// One more at the end.
+    Last,
+    /// That, and what is so far in each, as vLLM has it.
+    Each,
 }
 
 /// Why an answer has ended.
@@ -83,11 +95,25 @@ impl<C: Choices> OpenAi<C> {
         json!({"id": id, "object": object, "created": created, "model": model, "choices": choices})
     }
 
-    fn lines(&self, about: &About, choices: impl IntoIterator<Item = Value>) -> Vec<String> {
+    /// Of answer `index`.
+    fn lines(
+        &self,
+        about: &About,
+        index: usize,
+        choices: impl IntoIterator<Item = Value>,
+    ) -> Vec<String> {
         let line = |choice| {
             let mut piece = Self::envelope(about, C::PIECE, vec![choice]);
-            if self.include_usage {
-                piece["usage"] = Value::Null;
+            match self.usage {
+                UsageIn::None => {}
+                UsageIn::Last => piece["usage"] = Value::Null,
+                UsageIn::Each => {
+                    let (prompt, tokens) = (about.prompt_tokens, self.told[index]);
+                    piece["usage"] = json!({
+                        "prompt_tokens": prompt, "completion_tokens": tokens,
+                        "total_tokens": prompt + tokens,
+                    });
+                }
             }
             line(&piece)
         };
@@ -99,20 +125,22 @@ impl<C: Choices> Shape for OpenAi<C> {
     fn begin(&mut self, about: &About) -> Vec<String> {
         let mut lines = Vec::new();
         for index in 0..about.count {
-            lines.extend(self.lines(about, self.choices.begin(index)));
+            lines.extend(self.lines(about, index, self.choices.begin(index)));
             if let Some(head) = self.heads.get(index).filter(|head| !head.is_empty()) {
                 let choices = self.choices.piece(index, head, &[]);
-                lines.extend(self.lines(about, choices));
+                lines.extend(self.lines(about, index, choices));
             }
         }
         lines
     }
 
     fn resume(&mut self, index: usize, text: &str, tokens: &[Token]) {
+        // They count as the prompt's.
         self.choices.resume(index, text, tokens);
     }
 
     fn piece(&mut self, about: &About, index: usize, text: &str, tokens: &[Token]) -> Vec<String> {
+        self.told[index] += tokens.len();
         let mut choices = self.choices.piece(index, text, tokens);
         if self.token_ids && !tokens.is_empty() {
             if choices.is_empty() {
@@ -123,17 +151,17 @@ impl<C: Choices> Shape for OpenAi<C> {
             let last = choices.len() - 1;
             choices[last]["token_ids"] = ids(tokens);
         }
-        self.lines(about, choices)
+        self.lines(about, index, choices)
     }
 
     fn end(&mut self, about: &About, index: usize, end: &End) -> Vec<String> {
         let choices = self.choices.end(index, end);
-        self.lines(about, choices)
+        self.lines(about, index, choices)
     }
 
     fn finish(&mut self, about: &About, usage: &Usage) -> Vec<String> {
         let mut lines = Vec::new();
-        if self.include_usage {
+        if self.usage != UsageIn::None {
             let mut piece = Self::envelope(about, C::PIECE, Vec::new());
             piece["usage"] = usage_of(usage, self.choices.thoughts());
             lines.push(line(&piece));

@@ -71,8 +71,6 @@ struct Part {
     clock: Instant,
     /// Which step made its last token.
     step: Option<u64>,
-    /// The tokenizer's.
-    failure: Option<text::Error>,
     /// The constraint's.
     unkept: Arc<OnceLock<String>>,
     /// Until its end.
@@ -103,10 +101,6 @@ pub(crate) struct Waiting {
 
 impl Heard {
     /// `asked`, each with a place of `places`, which came at `arrived`: what is to run, who hears of it, and who waits.
-    ///
-    /// # Errors
-    ///
-    /// The tokenizer's, of an answer that is there already.
     pub fn new(
         asked: Vec<Asked>,
         mut places: OwnedSemaphorePermit,
@@ -114,14 +108,14 @@ impl Heard {
         tokenizer: &Tokenizer,
         numbers: Arc<Mutex<Numbers>>,
         over: Arc<AtomicBool>,
-    ) -> Result<(Vec<Request>, Self, Waiting), Problem> {
+    ) -> (Vec<Request>, Self, Waiting) {
         let timeout = asked.iter().filter_map(|it| it.timeout).min();
         let deadline = timeout.and_then(|timeout| arrived.checked_add(timeout));
         let (mut requests, mut parts) = (Vec::new(), Vec::new());
         for Asked { mut request, stops, shown, lines, failure: unkept, .. } in asked {
             let detokenizer = tokenizer.detokenizer(&request.prompt).showing(shown);
             let mut stream = TextStream::new(detokenizer, stops);
-            let begun = begin(&mut request, &mut stream)?;
+            let begun = begin(&mut request, &mut stream);
             parts.push(Part {
                 stream: Some(stream),
                 lines,
@@ -130,7 +124,6 @@ impl Heard {
                 prompt_tokens: request.prompt.len() as u64,
                 clock: arrived,
                 step: None,
-                failure: None,
                 unkept,
                 place: Some(places.split(1).expect("a place for each")),
             });
@@ -142,7 +135,7 @@ impl Heard {
         let accepted = Some(accepted);
         let heard = Self { parts, left, arrived, deadline, accepted, events, numbers, over };
         let events = Events { receiver, deadline: deadline.map(Into::into) };
-        Ok((requests, heard, Waiting { accepted: acceptance, events }))
+        (requests, heard, Waiting { accepted: acceptance, events })
     }
 
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
@@ -179,8 +172,7 @@ impl Heard {
         if stop.is_some() {
             ended.reason = FinishReason::Stop;
         }
-        let text = part.failure.take().map_or_else(|| stream.finish(), Err);
-        let mut text = text.map_err(|error| Problem::internal(error.to_string()))?;
+        let mut text = stream.finish().map_err(|error| Problem::internal(error.to_string()))?;
         if let Some(mut lines) = part.lines.take() {
             text = lines.push(&text).0;
             if lines.is_over() && stop.is_none() {
@@ -252,25 +244,18 @@ impl Listener for Heard {
         }
         numbers.tokens += 1;
         drop(numbers);
-        let Part { stream: Some(stream), lines, failure, .. } = &mut self.parts[index] else {
+        let Part { stream: Some(stream), lines, .. } = &mut self.parts[index] else {
             return ControlFlow::Break(());
         };
-        match stream.push(token.id) {
-            Ok((mut text, mut stopped)) => {
-                if let Some(lines) = lines {
-                    let over;
-                    (text, over) = lines.push(&text);
-                    stopped |= over;
-                }
-                let Token { id, likelihood, .. } = token;
-                self.send(index, Event::Token { id, text, likelihood });
-                if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            }
-            Err(error) => {
-                *failure = Some(error);
-                ControlFlow::Break(())
-            }
+        let (mut text, mut is_over) = stream.push(token.id);
+        if let Some(lines) = lines {
+            let over;
+            (text, over) = lines.push(&text);
+            is_over |= over;
         }
+        let Token { id, likelihood, .. } = token;
+        self.send(index, Event::Token { id, text, likelihood });
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn ended(&mut self, index: usize, ended: Ended) -> ControlFlow<()> {
@@ -311,15 +296,15 @@ impl Listener for Heard {
 }
 
 /// The tokens that the answer to `request` begins with, and the text that each made certain.
-fn begin(request: &mut Request, stream: &mut TextStream) -> Result<Vec<(u32, String)>, Problem> {
+fn begin(request: &mut Request, stream: &mut TextStream) -> Vec<(u32, String)> {
     let mut begun = Vec::new();
     for &id in &request.answer {
-        let (text, stopped) = stream.push(id).map_err(|it| Problem::internal(it.to_string()))?;
+        let (text, is_over) = stream.push(id);
         begun.push((id, text));
-        if stopped {
+        if is_over {
             // It is all there: nothing follows a stop string.
             request.max_tokens = 0;
         }
     }
-    Ok(begun)
+    begun
 }

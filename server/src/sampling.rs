@@ -18,6 +18,7 @@ use crate::error::TOO_LONG;
 use crate::fields::Fields;
 use crate::form;
 use crate::lines::Lines;
+use crate::openai::UsageIn;
 use crate::requests::Asked;
 use crate::server::blocking;
 use crate::{Model, Problem, completions};
@@ -68,8 +69,8 @@ pub(crate) struct Settings {
     ignore_eos: bool,
     /// Whether the answer comes in pieces.
     pub stream: bool,
-    /// Whether the last piece has the usage.
-    pub include_usage: bool,
+    /// Which pieces have the usage.
+    pub usage: UsageIn,
 }
 
 impl Settings {
@@ -145,7 +146,7 @@ impl Settings {
             lines: None,
             ignore_eos,
             stream,
-            include_usage: include_usage(fields, stream)?,
+            usage: usage(fields, stream)?,
         };
         if let Some(form) = form {
             settings.keep_to(form)?;
@@ -330,16 +331,21 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, Problem> {
     seed.map(Some).ok_or_else(wrong)
 }
 
-fn include_usage(fields: &mut Fields, stream: bool) -> Result<bool, Problem> {
+fn usage(fields: &mut Fields, stream: bool) -> Result<UsageIn, Problem> {
     let Some(options) = fields.take::<Map<String, Value>>("stream_options")? else {
-        return Ok(false);
+        return Ok(UsageIn::None);
     };
     if !stream {
         return Err(Problem::field("stream_options", "goes with `stream`: true alone"));
     }
     let mut options = Fields::new(options);
-    let include = options.take::<bool>("include_usage")?.unwrap_or(false);
+    let [last, each] = ["include_usage", "continuous_usage_stats"]
+        .map(|name| Ok::<_, Problem>(options.take::<bool>(name)?.unwrap_or(false)));
     options.only("include_obfuscation", &json!(false));
     options.finish()?;
-    Ok(include)
+    Ok(match (last?, each?) {
+        (false, _) => UsageIn::None,
+        (true, false) => UsageIn::Last,
+        (true, true) => UsageIn::Each,
+    })
 }

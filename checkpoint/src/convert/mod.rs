@@ -98,12 +98,9 @@ impl Conversion {
     ///
     /// # Errors
     ///
-    /// As [`ModelConfig::from_dir`], [`Checkpoint::open`] and [`Checkpoint::check`].
+    /// As [`Checkpoint::open_with_config`].
     pub fn open(model: &Path, options: ConvertOptions) -> Result<Self> {
-        let mut source = ModelConfig::from_dir(model)?;
-        let checkpoint = Checkpoint::open(model, LoadMode::Mmap)?;
-        source.tie_word_embeddings = checkpoint.is_tied(&source)?;
-        checkpoint.check(&source)?;
+        let (checkpoint, source) = Checkpoint::open_with_config(model, LoadMode::Mmap)?;
         let described = Described::read(model, &source, options.dtype)?;
         let config = described.parse(model)?;
         let undone = Undone::of(&source.architecture, &config.architecture);

@@ -57,16 +57,14 @@ impl Args {
         use xla_session::SessionOptions;
         use xla_session::cache::Label;
         use xla_session::checkpoint::Checkpoint;
-        use xla_session::config::ModelConfig;
         use xla_session::emit::WeightFormats;
 
         use crate::progress::Progress;
 
         let progress = Progress::new(false);
         let model = self.model.locate_for(self.load_mode, &progress)?;
-        let mut config = ModelConfig::from_dir(&model.folder)?.with_context(None);
-        let checkpoint = Checkpoint::open(&model.folder, self.load_mode)?;
-        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
+        let (checkpoint, config) = Checkpoint::open_with_config(&model.folder, self.load_mode)?;
+        let config = config.with_context(None);
         let cache_dir = self.compile.cache.folder();
         let folder = cache_dir.clone().context("no cache folder: give --cache-dir")?;
         let mut options = SessionOptions {

@@ -11,7 +11,6 @@ use serde::Serialize;
 use xla_session::LoadMode;
 use xla_session::cache::Cache;
 use xla_session::checkpoint::Checkpoint;
-use xla_session::config::ModelConfig;
 
 use crate::engine::CompileArgs;
 use crate::model_source::{Model, ModelArgs};
@@ -264,10 +263,7 @@ fn model(found: Result<Model>, named: bool) -> Check {
     };
     let Model { name, folder } = &model;
     let check = || -> Result<u64> {
-        let mut config = ModelConfig::from_dir(folder)?;
-        let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
-        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
-        checkpoint.check(&config)?;
+        let (checkpoint, _) = Checkpoint::open_with_config(folder, LoadMode::Mmap)?;
         model.tokenizer()?;
         Ok(checkpoint.total_bytes())
     };

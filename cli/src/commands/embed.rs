@@ -193,19 +193,9 @@ struct Counts {
 impl Counts {
     /// One line for people; `kept` texts are in the output.
     fn line(&self, kept: usize, took: Duration) -> String {
-        let seconds = took.as_secs_f64();
-        let mut line = format!(
-            "embedded {}, {} tokens in {seconds:.2} s ({:.1} tok/s)",
-            kept - self.failed.min(kept),
-            self.tokens,
-            self.tokens as f64 / seconds.max(1e-9),
-        );
-        for (count, what) in [(self.failed, "failed"), (self.read - kept, "not finished")] {
-            if count > 0 {
-                line += &format!(", {what}: {count}");
-            }
-        }
-        line
+        let embedded = kept - self.failed.min(kept);
+        let others = [self.failed, self.read - kept];
+        flights::summary(("embedded", embedded), self.tokens, others, took)
     }
 }
 

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use xla_session::checkpoint::Checkpoint;
-use xla_session::config::ModelConfig;
 use xla_session::emit::{KV_BLOCK, WeightFormats};
 use xla_session::kernels::Isa;
 use xla_session::lower::cpu::{self, CpuTarget};
@@ -72,10 +71,8 @@ impl Args {
     /// Writes.
     pub fn run(self) -> Result<ExitCode> {
         let model = self.model.locate(&Progress::new(false))?;
-        let mut config = ModelConfig::from_dir(&model.folder)?.with_context(self.context);
-        let checkpoint = Checkpoint::open(&model.folder, LoadMode::Mmap)?;
-        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
-        checkpoint.check(&config)?;
+        let (checkpoint, config) = Checkpoint::open_with_config(&model.folder, LoadMode::Mmap)?;
+        let config = config.with_context(self.context);
 
         let most = config.max_position_embeddings;
         let capacity = self.context.unwrap_or(most.min(PORTABLE_CONTEXT));

@@ -37,19 +37,8 @@ pub struct Summary {
 impl Summary {
     /// One line for people.
     pub fn line(&self) -> String {
-        let seconds = self.took.as_secs_f64();
-        let mut line = format!(
-            "answered {}, {} tokens in {seconds:.2} s ({:.1} tok/s)",
-            self.answered,
-            self.tokens,
-            self.tokens as f64 / seconds.max(1e-9),
-        );
-        for (count, what) in [(self.failed, "failed"), (self.unfinished, "not finished")] {
-            if count > 0 {
-                line += &format!(", {what}: {count}");
-            }
-        }
-        line
+        let &Self { answered, tokens, failed, unfinished, took, .. } = self;
+        flights::summary(("answered", answered), tokens, [failed, unfinished], took)
     }
 }
 

@@ -53,10 +53,20 @@ fn a_request_has_its_tokens_alone_in_company_and_from_the_program() {
     for (request, choices) in requests.iter().zip(&alone) {
         let mut request = request.clone();
         request["stream"] = true.into();
-        request["stream_options"] = json!({"include_usage": true});
+        request["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true});
         let events = server.post("/v1/completions", &request).events();
-        let usage = &events.last().unwrap()["usage"];
-        assert!(usage["completion_tokens"].as_u64().unwrap() > 0, "{usage}");
+        let tokens = |event: &Value| event["usage"]["completion_tokens"].as_u64().unwrap();
+        let all = tokens(events.last().unwrap());
+        assert!(all > 0, "{events:?}");
+        // Each piece has those of its answer so far.
+        let count = choices.as_array().unwrap().len();
+        let told = (0..count).map(|index| {
+            let own = events.iter().filter(|it| it["choices"][0]["index"] == index);
+            let told: Vec<_> = own.map(tokens).collect();
+            assert!(told.is_sorted(), "{told:?}");
+            *told.last().unwrap()
+        });
+        assert_eq!(told.sum::<u64>(), all, "{request}");
         for (index, whole) in choices.as_array().unwrap().iter().enumerate() {
             let pieces: Vec<_> = events
                 .iter()

@@ -1,5 +1,6 @@
 //! What comes of a request, for whoever waits for it.
 
+use std::borrow::BorrowMut;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -85,19 +86,11 @@ impl Answer {
 #[derive(Debug)]
 pub struct Blocking<T>(T);
 
-impl Iterator for Blocking<Answer> {
+impl<T: BorrowMut<Answer>> Iterator for Blocking<T> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.blocking_recv()
-    }
-}
-
-impl Iterator for Blocking<&mut Answer> {
-    type Item = Result<Piece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.blocking_recv()
+        self.0.borrow_mut().blocking_recv()
     }
 }
 

@@ -161,10 +161,8 @@ struct Found {
 
 impl Found {
     fn new(folder: &Path, options: &SessionOptions) -> Result<Self> {
-        let mut config = ModelConfig::from_dir(folder)?.with_context(options.context);
-        let checkpoint = Checkpoint::open(folder, options.load_mode)?;
-        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
-        checkpoint.check(&config)?;
+        let (checkpoint, config) = Checkpoint::open_with_config(folder, options.load_mode)?;
+        let config = config.with_context(options.context);
         options.context_of(&config)?;
         let uri = options.device.as_deref().unwrap_or("local-task");
         let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
