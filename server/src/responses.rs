@@ -486,10 +486,12 @@ impl Shape for Output {
         let mut events = self.tell(parts);
         self.ended = Some(end.reason);
         let full = matches!(end.reason, FinishReason::Length | FinishReason::Context);
-        self.close(if cut || full { "incomplete" } else { "completed" }, &mut events);
         if cut {
-            // Nobody is to make it.
+            // Nobody is to make it, or to hear that it is done.
+            self.is_open = false;
             self.items.pop();
+        } else {
+            self.close(if full { "incomplete" } else { "completed" }, &mut events);
         }
         events
     }

@@ -76,6 +76,7 @@ pub struct ChatTemplate {
     /// Found out when somebody asks, as other [`Skills`].
     skills: OnceLock<Skills>,
     takes_system: OnceLock<[bool; 2]>,
+    takes_user_behind: OnceLock<[bool; 2]>,
     answer_style: Option<AnswerStyle>,
     thoughts: Option<Thoughts>,
     variables: BTreeSet<String>,
@@ -233,6 +234,7 @@ impl ChatTemplate {
             tokens,
             skills: OnceLock::new(),
             takes_system: OnceLock::new(),
+            takes_user_behind: OnceLock::new(),
             answer_style,
             thoughts,
             variables,

@@ -240,7 +240,10 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         Some(tied) => Some(tied),
         None => outer.boolean("tie_word_embeddings")?,
     };
-    let tied = tied.unwrap_or(default);
+    // Files of these from before transformers 5 said it within.
+    let within = matches!(outer.string("model_type")?, Some("qwen2_vl" | "qwen2_5_vl"))
+        && config.boolean("tie_word_embeddings")? == Some(true);
+    let tied = within || tied.unwrap_or(default);
     // A family may make another width of the key.
     let intermediate_size = match architecture.layers.first().map(|layer| &layer.mlp) {
         Some(FeedForward::Mlp(mlp)) => mlp.down.inputs(),

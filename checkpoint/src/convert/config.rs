@@ -33,6 +33,7 @@ impl Described {
         for key in ["auto_map", "quantization", "quantization_config", "compression_config"] {
             config.remove(key);
         }
+        of_text_alone(&mut config);
         // The older name, which all versions of transformers read.
         config.remove("dtype");
         config.insert("torch_dtype".into(), json!(dtype.torch()));
@@ -112,6 +113,17 @@ impl Described {
             generation.insert("do_sample".into(), json!(true));
         }
         Ok(Self { config, generation })
+    }
+}
+
+/// Leaves out what a model that reads images says of them.
+fn of_text_alone(config: &mut Object) {
+    config.remove("vision_config");
+    for key in ["rope_scaling", "rope_parameters"] {
+        let Some(Value::Object(rope)) = config.get_mut(key) else { continue };
+        rope.retain(|key, _| !key.starts_with("mrope_"));
+        let mrope = rope.iter_mut().filter(|(_, value)| **value == "mrope");
+        mrope.for_each(|(_, kind)| *kind = "default".into());
     }
 }
 

@@ -5,6 +5,7 @@ use super::{Defaults, Family, Sizes};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, Attention};
 use crate::keys::Keys;
+use crate::rope::RopeScaling;
 
 pub(super) static FAMILY: Family = Family {
     model_type: "cwm",
@@ -32,7 +33,16 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
     let bias = keys.boolean("mlp_bias")?.unwrap_or(false);
     let (sliding, window) = alternating(keys, sizes, 8192, |layer| !layer.is_multiple_of(4))?;
-    Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, index| {
+    let mut rope = sizes.rope(keys)?;
+    if ["rope_parameters", "rope_scaling"].iter().all(|key| keys.value(key).is_none()) {
+        rope.scaling = RopeScaling::Llama3 {
+            factor: 16.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position_embeddings: 8192,
+        };
+    }
+    Ok(sizes.decoder(vec![rope], |layer, index| {
         let window = window.filter(|_| sliding[index]);
         let attention = Attention { window, ..sizes.attention(layer, [false; 2]) };
         sizes.layer(layer, attention, sizes.mlp(layer, bias, activation))

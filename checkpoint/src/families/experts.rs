@@ -84,6 +84,14 @@ pub(super) struct QwenExperts {
 /// What the projections of an expert are called mostly.
 pub(super) const NAMES: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
+/// No layer of Qwen's mixtures has a window.
+pub(super) fn no_windows(keys: &Keys) -> Result<()> {
+    match keys.boolean("use_sliding_window")? {
+        Some(true) => Err(keys.refuse("use_sliding_window", "supported is false")),
+        _ => Ok(()),
+    }
+}
+
 impl QwenExperts {
     pub fn read(
         keys: &Keys,
@@ -91,9 +99,6 @@ impl QwenExperts {
         defaults: Routing,
         shared: Option<usize>,
     ) -> Result<Self> {
-        if keys.boolean("use_sliding_window")? == Some(true) {
-            return Err(keys.refuse("use_sliding_window", "supported is false"));
-        }
         let size =
             |key, max, default| Ok::<_, crate::Error>(keys.size(key, max)?.unwrap_or(default));
         // transformers 5 saves Qwen3-MoE's under the second one.

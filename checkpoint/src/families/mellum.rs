@@ -31,7 +31,8 @@ pub(super) static FAMILY: Family = Family {
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let defaults = Routing { experts: 64, top_k: 8, normalised: true, width: 896, bias: false };
-    let experts = QwenExperts::read(keys, sizes, defaults, None)?.by_layer_types(keys)?;
+    let experts = QwenExperts::read(keys, sizes, defaults, None)?;
+    let experts = experts.in_all_layers().by_layer_types(keys)?;
     let bias = keys.boolean("attention_bias")?.unwrap_or(false);
     let (sliding, window) = alternating(keys, sizes, 1024, |_| false)?;
     let ropes = sizes.ropes_by_window(keys, "rope_local_base_freq", 10_000.0)?;

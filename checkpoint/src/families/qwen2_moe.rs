@@ -1,6 +1,6 @@
 //! Qwen1.5-MoE and Qwen2-MoE (`modeling_qwen2_moe.py`): Qwen2 with experts, one of which is for all rows.
 
-use super::experts::{QwenExperts, Routing};
+use super::experts::{QwenExperts, Routing, no_windows};
 use super::{Defaults, Family, Sizes};
 use crate::Result;
 use crate::architecture::Architecture;
@@ -30,6 +30,7 @@ pub(super) static FAMILY: Family = Family {
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let defaults = Routing { experts: 60, top_k: 4, normalised: false, width: 1408, bias: false };
+    no_windows(keys)?;
     let experts = QwenExperts::read(keys, sizes, defaults, Some(5632))?;
     let bias = keys.boolean("qkv_bias")?.unwrap_or(true);
     Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, index| {

@@ -1,6 +1,6 @@
 //! Qwen3.5's text model with experts (`modeling_qwen3_5_moe.py`), in every layer, one of which is for all rows.
 
-use super::experts::{QwenExperts, Routing};
+use super::experts::{QwenExperts, Routing, no_windows};
 use super::{Defaults, Family, Sizes, qwen3_5};
 use crate::Result;
 use crate::architecture::Architecture;
@@ -33,6 +33,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
         return Err(keys.refuse("norm_topk_prob", "supported is true"));
     }
     let defaults = Routing { experts: 256, top_k: 8, normalised: true, width: 512, bias: false };
+    no_windows(keys)?;
     let experts = QwenExperts::read(keys, sizes, defaults, Some(512))?.in_all_layers();
     qwen3_5::with_mlps(keys, sizes, |layer, index| experts.layer(sizes, layer, index))
 }

@@ -1,6 +1,6 @@
 //! Qwen3-MoE (`modeling_qwen3_moe.py`): Qwen3 with experts.
 
-use super::experts::{QwenExperts, Routing};
+use super::experts::{QwenExperts, Routing, no_windows};
 use super::{Defaults, Family, Sizes};
 use crate::Result;
 use crate::architecture::{Architecture, Attention};
@@ -30,6 +30,7 @@ pub(super) static FAMILY: Family = Family {
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let defaults = Routing { experts: 128, top_k: 8, normalised: false, width: 768, bias: false };
+    no_windows(keys)?;
     let experts = QwenExperts::read(keys, sizes, defaults, None)?;
     let bias = keys.boolean("attention_bias")?.unwrap_or(false);
     Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, index| {

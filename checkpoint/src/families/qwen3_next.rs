@@ -1,7 +1,7 @@
 //! Qwen3-Next (`modeling_qwen3_next.py`): Qwen3.5's layers with experts, one of which is for all rows. Files have what
 //! linear attention reads [key head by key head](crate::key_heads).
 
-use super::experts::{QwenExperts, Routing};
+use super::experts::{QwenExperts, Routing, no_windows};
 use super::{Defaults, Family, Sizes, qwen3_5};
 use crate::Result;
 use crate::architecture::Architecture;
@@ -31,6 +31,7 @@ pub(super) static FAMILY: Family = Family {
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let defaults = Routing { experts: 512, top_k: 10, normalised: true, width: 512, bias: false };
+    no_windows(keys)?;
     let experts = QwenExperts::read(keys, sizes, defaults, Some(512))?;
     qwen3_5::with_mlps(keys, sizes, |layer, index| experts.layer(sizes, layer, index))
 }

@@ -578,6 +578,11 @@ fn layers_have_windows_by_default() {
     let changes = json!({"sliding_window": 20});
     let cwm = good(of("cwm", "CwmForCausalLM", changes.clone()));
     assert_eq!(windows(&cwm), [None, Some(20), Some(20)]);
+    let stretched =
+        |config: &ModelConfig| matches!(config.rope().scaling, RopeScaling::Llama3 { .. });
+    assert!(stretched(&cwm));
+    let said = json!({"sliding_window": 20, "rope_parameters": {"rope_type": "default"}});
+    assert!(!stretched(&good(of("cwm", "CwmForCausalLM", said))));
     let vault = good(of("vaultgemma", "VaultGemmaForCausalLM", changes.clone()));
     assert_eq!(windows(&vault), [Some(20), None, Some(20)]);
     let norms = |layer: &Layer| (layer.mixer_norm.is_none(), layer.output_norm.is_none());
@@ -627,6 +632,14 @@ fn qwens_that_read_images_are_read_as_text() {
     let config = good(flat);
     assert_eq!(config.family.model_type(), "qwen2");
     assert_eq!(config.rope().scaling, RopeScaling::None);
+    // As transformers 4 wrote them.
+    let text =
+        json!({"model_type": "qwen2_vl_text", "architectures": null, "tie_word_embeddings": true});
+    let config = good(json!({
+        "model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"],
+        "text_config": with(llama(), text),
+    }));
+    assert!(config.tie_word_embeddings);
     let text = with(llama(), json!({"model_type": "qwen3_vl_text", "architectures": null}));
     let config = good(json!({
         "model_type": "qwen3_vl", "architectures": ["Qwen3VLForConditionalGeneration"],

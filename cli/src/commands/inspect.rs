@@ -223,7 +223,8 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
         };
         let all = [("q/k/v", &inputs[0]), ("o", output), ("mlp", &mlp.down)];
         let present = all.into_iter().filter(|(_, linear)| linear.bias.is_some());
-        let present: Vec<_> = present.map(|(name, _)| name).collect();
+        let output = config.architecture.output_bias.is_some().then_some("output");
+        let present: Vec<_> = present.map(|(name, _)| name).chain(output).collect();
         if present.is_empty() { "none".into() } else { present.join(", ") }
     })?;
     line(

@@ -398,6 +398,21 @@ fn responses_go_on_from_each_other() {
         {"role": "tool", "tool_call_id": call["call_id"], "content": "20 degrees"}]);
     assert_eq!(after["usage"]["input_tokens"], count(same));
 
+    // Nobody is told to make a call of half its arguments.
+    let mut halves = 0;
+    for most in tokens / 2..tokens {
+        let mut half = more.clone();
+        half["max_output_tokens"] = most.into();
+        let events = streamed(half);
+        let arguments: String = events.iter().filter_map(|it| it["delta"].as_str()).collect();
+        let is_whole = serde_json::from_str::<Value>(&arguments).is_ok();
+        halves += usize::from(!arguments.is_empty() && !is_whole);
+        let told = kinds(&events);
+        let is_done = told.iter().any(|it| it == "output_item.done");
+        assert_eq!(is_done, is_whole, "{arguments}: {told:?}");
+    }
+    assert!(halves > 0);
+
     // What is cut off in its call is kept too.
     let mut cut = more;
     cut["max_output_tokens"] = (tokens - 3).into();

@@ -236,6 +236,8 @@ fn who_gave_too_little_time_is_told_so() {
     });
     let reply = server.post("/v1/messages", &messages);
     assert_eq!((reply.status, &reply.json()["error"]["type"]), (504, &json!("timeout_error")));
+    // Clients would send it again.
+    assert!(reply.head.contains("x-should-retry: false"), "{}", reply.head);
     let never = server.post("/v1/completions", &json!({"prompt": "a", "timeout": 0}));
     assert_eq!(never.error(400)["param"], "timeout");
     // Who is told so may be told it before the server has counted it.

@@ -44,7 +44,7 @@ impl Mode {
         let register = self.0 as u32;
         // SAFETY: it reads four bytes of `register`, which have been in this register before, or are its default.
         unsafe {
-            asm!("ldmxcsr [{}]", in(reg) &register, options(nostack, readonly, preserves_flags));
+            asm!("ldmxcsr [{}]", in(reg) &register, options(nostack, readonly));
         }
     }
 }

@@ -101,7 +101,7 @@ impl ChatTemplate {
             describe(messages, tools, style);
         }
         *messages = self.say_as_user(messages, !tools.is_empty());
-        self.take_turns(messages);
+        self.take_turns(messages, !tools.is_empty());
     }
 }
 

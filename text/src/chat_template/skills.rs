@@ -16,7 +16,6 @@ pub(super) struct Skills {
     wants_arguments_as_text: bool,
     shows_tools: bool,
     takes_tools_of_system: bool,
-    takes_user_behind: [bool; 2],
     wants_short_ids: bool,
 }
 
@@ -93,12 +92,6 @@ impl ChatTemplate {
         self.skills().takes_tools_of_system
     }
 
-    /// Whether the user may speak behind the user, and behind what has come of a call: some templates want user and assistant
-    /// by turns.
-    pub fn takes_user_behind(&self) -> [bool; 2] {
-        self.skills().takes_user_behind
-    }
-
     /// Whether ids of calls have to be nine letters and digits.
     pub fn wants_short_ids(&self) -> bool {
         self.skills().wants_short_ids
@@ -115,13 +108,20 @@ impl ChatTemplate {
         self.rendered_answer(answer_of(words, &vec![SHORT_ID; calls], as_text), vec![tool("f")])
     }
 
-    /// Whether it takes what the user says behind words of the user, and behind what has come of a call.
-    fn user_behind(&self, as_text: bool) -> [bool; 2] {
+    /// Whether this template, and not the one for tools, takes what the user says behind words of the user, and behind what
+    /// has come of a call: some want user and assistant by turns.
+    pub(super) fn takes_user_behind(&self) -> [bool; 2] {
+        *self.takes_user_behind.get_or_init(|| self.user_behind())
+    }
+
+    fn user_behind(&self) -> [bool; 2] {
+        let as_text = self.wants_arguments_as_text();
         let asked = serde_json::json!({"role": "user", "content": ASKED});
         let answer = answer_of("", &[SHORT_ID], as_text);
         let result = serde_json::json!({"role": "tool", "content": "a", "tool_call_id": SHORT_ID});
         let takes = |messages: &[serde_json::Value]| {
-            self.render(messages, &RenderOptions::prompt()).is_ok()
+            let messages = minijinja::Value::from_serialize(messages);
+            self.render_all(messages, &RenderOptions::prompt()).is_ok()
         };
         [vec![asked.clone()], vec![asked.clone(), answer, result]].map(|before| {
             takes(&[&before[..], std::slice::from_ref(&asked)].concat()) || !takes(&before)
@@ -225,7 +225,6 @@ impl ChatTemplate {
                         serde_json::json!({"role": "system", "content": "", "tools": CALLED});
                     it.shows(&[system], Vec::new(), CALLED)
                 },
-                takes_user_behind: it.user_behind(as_text),
                 wants_short_ids: one.is_some() && {
                     let asked = serde_json::json!({"role": "user", "content": ASKED});
                     let answer = answer_of("", &[LONG_ID], as_text);

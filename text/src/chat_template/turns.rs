@@ -13,22 +13,27 @@ const SHORT: usize = 9;
 
 impl ChatTemplate {
     /// Joins what the user says behind words of the user, or behind what has come of calls, with these, where the template
-    /// refuses it, as those of Mistral and of Gemma do.
-    pub(super) fn take_turns(&self, messages: &mut Vec<Map<String, Value>>) {
-        let [behind_user, behind_result] = self.takes_user_behind();
+    /// refuses it, as those of Mistral and of Gemma do; and words of the assistant with those before them. It is rendered
+    /// with `tools` or without.
+    pub(super) fn take_turns(&self, messages: &mut Vec<Map<String, Value>>, tools: bool) {
+        let it = self.of_messages(&minijinja::Value::from_serialize(&*messages), tools);
+        let [behind_user, behind_result] = it.takes_user_behind();
         let mut all: Vec<Map<String, Value>> = Vec::with_capacity(messages.len());
         for message in std::mem::take(messages) {
-            let joins = |last: &Map<String, Value>| match role(last) {
-                "user" => !behind_user,
-                "tool" => !behind_result,
+            let joins = |last: &Map<String, Value>| match (role(last), role(&message)) {
+                ("user", "user") => !behind_user,
+                ("tool", "user") => !behind_result,
+                // What it calls then has its place.
+                ("assistant", "assistant") => !behind_user && !message.contains_key("tool_calls"),
                 _ => false,
             };
-            if role(&message) == "user"
-                && let Some(last) = all.last_mut().filter(|last| joins(last))
+            if let Some(last) = all.last_mut().filter(|last| joins(last))
                 && let Some(Value::String(words)) = last.get_mut("content")
                 && let Some(more) = message.get("content").and_then(Value::as_str)
             {
-                words.push_str("\n\n");
+                if !words.is_empty() {
+                    words.push_str("\n\n");
+                }
                 words.push_str(more);
             } else {
                 all.push(message);
@@ -115,6 +120,18 @@ mod tests {
         };
         assert_eq!(contents(taken(&mistral, &asked)), ["a\n\nb", "c", "d"]);
         assert_eq!(contents(taken(&qwen, &asked)), ["a", "b", "c", "d"]);
+        let asked = json!([
+            said("user", "a"),
+            said("assistant", "b"),
+            said("assistant", "c"),
+            said("user", "d")
+        ]);
+        assert_eq!(contents(taken(&mistral, &asked)), ["a", "b\n\nc", "d"]);
+        // Of two templates the one that is rendered says it.
+        let tokens = vec![("bos_token".to_owned(), "<s>".to_owned())];
+        let two = ChatTemplate::of_two(MISTRAL.into(), Some(QWEN.into()), tokens, "here".into());
+        let asked = json!([said("user", "a"), said("user", "b")]);
+        assert_eq!(contents(taken(&two.unwrap(), &asked)), ["a\n\nb"]);
         // What it says that is the system's is the user's, and joined, too.
         let gemma = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{% for m in messages %}\
                      {% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('turns') }}{% endif %}\

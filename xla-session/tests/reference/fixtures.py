@@ -456,6 +456,8 @@ FIXTURES = {
             },
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
             "sliding_window": 40,
+            # It says nothing here.
+            "use_sliding_window": True,
             "num_experts": 6,
             "num_experts_per_tok": 2,
             "moe_intermediate_size": 32,

@@ -101,8 +101,21 @@ fn gated_delta(keys: &mut Keys) -> Result<(), String> {
 
 /// Layers with a window rotate by another base, or by the same.
 pub(super) fn mellum(keys: &mut Keys) -> Result<(), String> {
-    keys.copy_window();
-    window_pattern(keys);
+    if keys.copy_window() {
+        window_pattern(keys);
+        // Else every so many layers, the last of these, has none.
+        let every = keys.config.remove("sliding_window_pattern").and_then(|it| it.as_u64());
+        if !keys.config.contains_key("layer_types") {
+            let (every, layers) =
+                (every.unwrap_or(4).max(1), keys.config["num_hidden_layers"].as_u64().unwrap_or(0));
+            let kind = |layer: u64| match (layer + 1).is_multiple_of(every) {
+                true => "full_attention",
+                false => "sliding_attention",
+            };
+            let types: Vec<_> = (0..layers.min(1 << 12)).map(kind).collect();
+            keys.put("layer_types", "attention.sliding_window_pattern", Some(json!(types)));
+        }
+    }
     let plain = |base: Option<Json>| json!({"rope_type": "default", "rope_theta": base});
     let base = keys.config.get("rope_theta").cloned();
     let of_windows = keys.own("rope.freq_base_swa").or(base.clone());
