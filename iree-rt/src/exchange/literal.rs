@@ -14,10 +14,7 @@ use crate::base::status::check;
 use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::memory::element::{Element, ElementType};
-
-/// Far more than a tensor has: each is a level of brackets in its text.
-const MOST_DIMENSIONS: usize = 128;
+use crate::hal::memory::element::{Element, ElementType, byte_len, element_count};
 
 /// A dense row-major tensor on the host.
 ///
@@ -300,22 +297,6 @@ fn shorten(text: &str) -> String {
 /// `2x3xf32`.
 fn spell(shape: &[usize], element_type: ElementType) -> String {
     shape.iter().map(|dim| format!("{dim}x")).collect::<String>() + &element_type.to_string()
-}
-
-fn element_count(shape: &[usize]) -> Option<usize> {
-    shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
-}
-
-fn byte_len(shape: &[usize], element_type: ElementType) -> Result<usize> {
-    if shape.len() > MOST_DIMENSIONS {
-        let message = format!("{} dimensions are too many: {MOST_DIMENSIONS} at most", shape.len());
-        return Err(Error::invalid(message));
-    }
-    element_count(shape)
-        .and_then(|count| count.checked_mul(element_type.bits()))
-        .map(|bits| bits.div_ceil(8))
-        .filter(|&bytes| isize::try_from(bytes).is_ok())
-        .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))
 }
 
 #[cfg(test)]

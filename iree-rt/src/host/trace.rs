@@ -1,7 +1,6 @@
 //! Tensors that programs trace (`flow.tensor.trace`), as they pass by.
 
 use std::ffi::c_void;
-use std::slice;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use iree_sys as sys;
@@ -9,7 +8,7 @@ use iree_sys as sys;
 use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::status_of;
-use crate::base::text::text;
+use crate::base::text::{entries, text};
 use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer_view::BufferView;
 
@@ -61,10 +60,8 @@ unsafe extern "C" fn trace(
 ) -> sys::iree_status_t {
     // SAFETY: the box that `debug_sink` made, which the HAL module keeps; key and views are live
     // during the call.
-    let (sink, key, views) = unsafe {
-        let views = if count == 0 { &[] } else { slice::from_raw_parts(views, count) };
-        (&*user_data.cast::<Sink>(), text(key), views)
-    };
+    let (sink, key, views) =
+        unsafe { (&*user_data.cast::<Sink>(), text(key), entries(views.cast_const(), count)) };
     let traced = callback::catch(|| {
         let views: Vec<BufferView> = views
             .iter()

@@ -8,6 +8,7 @@ use iree_sys::allocator::host_allocator;
 
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
+use crate::base::text::entries;
 use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::BufferView;
@@ -236,11 +237,7 @@ impl RawReference {
             }
             if type_ == sys::iree_vm_buffer_registration {
                 let span = sys::iree_vm_buffer_const_contents(ptr.cast());
-                let bytes = match span.data_length {
-                    0 => &[],
-                    length => std::slice::from_raw_parts(span.data, length),
-                };
-                return Ok(Value::Bytes(bytes.to_vec()));
+                return Ok(Value::Bytes(entries(span.data, span.data_length).to_vec()));
             }
         }
         Ok(Value::Reference(Reference::own(self, device)))

@@ -3,10 +3,10 @@
 use half::{bf16, f16};
 use iree_sys as sys;
 
-use super::{byte_len, element_count, shorten, spell};
+use super::{shorten, spell};
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
-use crate::hal::memory::element::ElementType;
+use crate::hal::memory::element::{ElementType, byte_len, element_count};
 
 /// One dimension of a shape: digits.
 pub(super) fn dim(text: &str) -> Result<usize> {

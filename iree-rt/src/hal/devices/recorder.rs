@@ -19,17 +19,18 @@ mod file;
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::fmt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use std::{fmt, slice};
 
 use iree_sys as sys;
 
 use crate::base::error::{Error, Result};
 use crate::base::status::check;
-use file::{Metadata, ProfileFile, RecordType, bytes};
+use crate::base::text::entries;
+use file::{Metadata, ProfileFile, RecordType};
 
 /// What a device did between two calls of [`Device::take_profile`](crate::Device::take_profile).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -260,9 +261,8 @@ unsafe extern "C" fn write(
 ) -> sys::iree_status_t {
     // SAFETY: as in `begin_session`; `spans` are `count` live spans during the call.
     let (sink, metadata, payload) = unsafe {
-        let spans = if count == 0 { &[] } else { slice::from_raw_parts(spans, count) };
-        let payload: Vec<&[u8]> =
-            spans.iter().map(|span| bytes(span.data, span.data_length)).collect();
+        let spans = entries(spans, count).iter();
+        let payload: Vec<&[u8]> = spans.map(|span| entries(span.data, span.data_length)).collect();
         (&*sink.cast::<Sink>(), Metadata::new(metadata), payload)
     };
     sink.lock().chunk(&metadata, &payload);

@@ -12,10 +12,11 @@ use iree_sys::allocator::host_allocator;
 
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
+use crate::base::text::entries;
 use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer::length;
 use crate::hal::memory::buffer::{ALIGNMENT, Buffer};
-use crate::hal::memory::element::{Element, ElementType};
+use crate::hal::memory::element::{Element, ElementType, byte_len, element_count};
 use crate::hal::memory::exclusive::{self, PUT_AWAY};
 
 /// A dense row-major tensor on a device. Cloning gives another handle to the same tensor.
@@ -73,7 +74,7 @@ impl BufferView {
         shape: &[usize],
         element_type: ElementType,
     ) -> Result<Self> {
-        let buffer = Buffer::allocate(device, byte_count(shape, element_type)?)?;
+        let buffer = Buffer::allocate(device, byte_len(shape, element_type)?)?;
         Self::from_buffer(&buffer, 0, shape, element_type)
     }
 
@@ -90,7 +91,7 @@ impl BufferView {
         shape: &[usize],
         element_type: ElementType,
     ) -> Result<Self> {
-        let bytes = byte_count(shape, element_type)?;
+        let bytes = byte_len(shape, element_type)?;
         buffer.check_range(offset, bytes, "view")?;
         if !(buffer.offset() + offset).is_multiple_of(ALIGNMENT) {
             return Err(Error::invalid(format!(
@@ -135,7 +136,7 @@ impl BufferView {
         unsafe {
             let rank = sys::iree_hal_buffer_view_shape_rank(self.raw());
             let dims = sys::iree_hal_buffer_view_shape_dims(self.raw());
-            if rank == 0 { &[] } else { slice::from_raw_parts(dims, rank) }
+            entries(dims, rank)
         }
     }
 
@@ -427,15 +428,4 @@ pub(crate) fn bad_bits<T>(error: impl fmt::Display) -> Error {
         Code::DataLoss,
         format!("the tensor holds bytes that are no {}: {error}", std::any::type_name::<T>()),
     )
-}
-
-fn byte_count(shape: &[usize], element_type: ElementType) -> Result<usize> {
-    element_count(shape)
-        .and_then(|count| count.checked_mul(element_type.bits()))
-        .map(|bits| bits.div_ceil(8))
-        .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))
-}
-
-fn element_count(shape: &[usize]) -> Option<usize> {
-    shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
 }

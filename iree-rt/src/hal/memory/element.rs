@@ -6,6 +6,11 @@ use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 use iree_sys as sys;
 
+use crate::base::error::{Error, Result};
+
+/// Far more than a tensor has: each is a level of brackets in its text.
+const MOST_DIMENSIONS: usize = 128;
+
 /// The type of a tensor's elements, as IREE's HAL encodes it: all that it has names for. Of floats
 /// with fewer than 8 bits it has none.
 ///
@@ -201,6 +206,24 @@ elements! {
     bool: BOOL checked true;
     [f32; 2]: CF64;
     [f64; 2]: CF128;
+}
+
+/// Elements of a tensor of `shape`, if a number can say how many.
+pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
+}
+
+/// Bytes of a tensor of `shape`.
+pub(crate) fn byte_len(shape: &[usize], element_type: ElementType) -> Result<usize> {
+    if shape.len() > MOST_DIMENSIONS {
+        let message = format!("{} dimensions are too many: {MOST_DIMENSIONS} at most", shape.len());
+        return Err(Error::invalid(message));
+    }
+    element_count(shape)
+        .and_then(|count| count.checked_mul(element_type.bits()))
+        .map(|bits| bits.div_ceil(8))
+        .filter(|&bytes| isize::try_from(bytes).is_ok())
+        .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
-use std::slice;
 use std::sync::Arc;
 
 use bytemuck::NoUninit;
@@ -13,7 +12,7 @@ use iree_sys::allocator::host_allocator;
 use super::memory::Memory;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
-use crate::base::text::text;
+use crate::base::text::{entries, text};
 
 /// The parameters of an archive, or of several, or made in memory, by name. Cloning gives another
 /// handle to the same index.
@@ -349,7 +348,7 @@ impl<'a> Stored<'a> {
             }
             let file = sys::iree_io_file_handle_primitive(entry.storage.file.handle);
             let span = file.value.host_allocation;
-            Self::Bytes(slice::from_raw_parts(span.data, span.data_length))
+            Self::Bytes(entries(span.data, span.data_length))
         }
     }
 }
@@ -395,11 +394,7 @@ pub(super) fn new_entry(
 fn describe(entry: &sys::iree_io_parameter_index_entry_t) -> ParameterEntry {
     // SAFETY: name and metadata are of a live index.
     let (name, metadata) = unsafe {
-        let span = entry.metadata;
-        let metadata = match span.data_length {
-            0 => &[],
-            length => slice::from_raw_parts(span.data, length),
-        };
+        let metadata = entries(entry.metadata.data, entry.metadata.data_length);
         (text(entry.key), metadata.to_vec())
     };
     ParameterEntry {

@@ -4,15 +4,13 @@ use iree_sys as sys;
 
 use crate::base::error::{Error, Result};
 use crate::base::status::check;
+use crate::base::text::entries;
 
 /// # Safety
 /// `view` points to live bytes.
 pub(super) unsafe fn name<'a>(view: sys::iree_string_view_t) -> Result<&'a str> {
-    if view.size == 0 {
-        return Ok("");
-    }
     // SAFETY: by the contract of this function.
-    let bytes = unsafe { std::slice::from_raw_parts(view.data.cast::<u8>(), view.size) };
+    let bytes = unsafe { entries(view.data.cast::<u8>(), view.size) };
     std::str::from_utf8(bytes).map_err(|_| Error::invalid("a parameter's name is not UTF-8"))
 }
 

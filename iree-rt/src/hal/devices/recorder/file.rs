@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::slice;
 
 use iree_sys as sys;
 
 use crate::base::error::{Error, Result};
+use crate::base::text::entries;
 
 /// What a chunk says about itself.
 pub(super) struct Metadata<'a> {
@@ -23,17 +23,10 @@ impl<'a> Metadata<'a> {
         // SAFETY: by the contract of this function.
         unsafe {
             let raw = &*raw;
-            let text = |view: sys::iree_string_view_t| bytes(view.data.cast(), view.size);
+            let text = |view: sys::iree_string_view_t| entries(view.data.cast(), view.size);
             Self { raw, content_type: text(raw.content_type), name: text(raw.name) }
         }
     }
-}
-
-/// # Safety
-/// `data` points to `length` bytes that are live for `'a`, or `length` is 0.
-pub(super) unsafe fn bytes<'a>(data: *const u8, length: usize) -> &'a [u8] {
-    // SAFETY: by the contract of this function.
-    if length == 0 { &[] } else { unsafe { slice::from_raw_parts(data, length) } }
 }
 
 #[derive(Clone, Copy)]
