@@ -212,6 +212,11 @@ impl Answers {
         }
     }
 
+    /// Tokens of all prompts, with what the answers begin with.
+    pub fn prompt_tokens(&self) -> usize {
+        self.about.prompt_tokens
+    }
+
     /// All of it, when all of it is there.
     ///
     /// # Errors

@@ -49,7 +49,8 @@ pub(crate) async fn answer(
             .collect(),
         style: prompt.style(),
     };
-    let shape = OpenAi { choices, heads: Vec::new(), token_ids, usage, told: vec![0; n] };
+    let counts = vec![[answers.prompt_tokens(), 0]; n];
+    let shape = OpenAi { choices, heads: Vec::new(), token_ids, usage, counts };
     if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 

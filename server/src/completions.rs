@@ -100,10 +100,11 @@ pub(crate) async fn answer(
     prompts[0].extend(&settings.answer);
     let count = prompts.len() * settings.n;
     let choices = Completion { logprobs, written: vec![0; count] };
+    let counts = prompts.iter().flat_map(|it| std::iter::repeat_n([it.len(), 0], settings.n));
+    let counts = counts.collect();
     let answers = Answers::new(model, prompts, settings.n, events);
     let heads = heads.into_iter().flat_map(|head| std::iter::repeat_n(head, settings.n)).collect();
-    let (usage, told) = (settings.usage, vec![0; count]);
-    let shape = OpenAi { choices, heads, token_ids, usage, told };
+    let shape = OpenAi { choices, heads, token_ids, usage: settings.usage, counts };
     if settings.stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct OpenAi<C> {
     pub token_ids: bool,
     /// Which pieces have the usage.
     pub usage: UsageIn,
-    /// Tokens of each so far.
-    pub told: Vec<usize>,
+    /// Tokens of the prompt of each, and those of each so far.
+    pub counts: Vec<[usize; 2]>,
 }
 
 /// Which pieces of a stream have the usage.
@@ -108,7 +108,7 @@ impl<C: Choices> OpenAi<C> {
                 UsageIn::None => {}
                 UsageIn::Last => piece["usage"] = Value::Null,
                 UsageIn::Each => {
-                    let (prompt, tokens) = (about.prompt_tokens, self.told[index]);
+                    let [prompt, tokens] = self.counts[index];
                     piece["usage"] = json!({
                         "prompt_tokens": prompt, "completion_tokens": tokens,
                         "total_tokens": prompt + tokens,
@@ -140,7 +140,7 @@ impl<C: Choices> Shape for OpenAi<C> {
     }
 
     fn piece(&mut self, about: &About, index: usize, text: &str, tokens: &[Token]) -> Vec<String> {
-        self.told[index] += tokens.len();
+        self.counts[index][1] += tokens.len();
         let mut choices = self.choices.piece(index, text, tokens);
         if self.token_ids && !tokens.is_empty() {
             if choices.is_empty() {

@@ -322,11 +322,7 @@ impl Output {
         let index = self.items.len() - 1;
         self.items[index]["status"] = status.into();
         let item = self.items[index].clone();
-        let is_whole = |text: &str| serde_json::from_str::<Map<String, Value>>(text).is_ok();
-        if status == "incomplete"
-            && item["type"] == "function_call"
-            && !item["arguments"].as_str().is_some_and(is_whole)
-        {
+        if is_cut(&item) {
             // Clients make a call that they hear is done.
             return;
         }
@@ -452,8 +448,6 @@ impl Output {
     /// Keeps it for those that go on from it.
     fn keep(&mut self, response: &Value) {
         let Some((shared, mut messages)) = self.kept.take() else { return };
-        let is_cut =
-            |item: &Value| item["type"] == "function_call" && item["status"] == "incomplete";
         for item in self.items.iter().filter(|item| !is_cut(item)) {
             // What we have written ourselves. A call that is no JSON is nothing that a template takes, and is left out
             // of what follows, as one is that was cut off.
@@ -534,6 +528,14 @@ impl Shape for Output {
         self.keep(&response);
         response
     }
+}
+
+/// Whether `item` is a call that was cut off in its arguments.
+fn is_cut(item: &Value) -> bool {
+    let is_whole = |text: &str| serde_json::from_str::<Map<String, Value>>(text).is_ok();
+    item["type"] == "function_call"
+        && item["status"] == "incomplete"
+        && !item["arguments"].as_str().is_some_and(is_whole)
 }
 
 #[cfg(test)]

@@ -116,9 +116,12 @@ impl Described {
     }
 }
 
-/// Leaves out what a model that reads images says of them.
+/// Leaves out what a model that reads images says of them: what reads them, their marks, and positions of three axes.
 fn of_text_alone(config: &mut Object) {
     config.remove("vision_config");
+    for name in ["image", "video", "vision_start", "vision_end", "vision"] {
+        config.remove(&format!("{name}_token_id"));
+    }
     for key in ["rope_scaling", "rope_parameters"] {
         let Some(Value::Object(rope)) = config.get_mut(key) else { continue };
         rope.retain(|key, _| !key.starts_with("mrope_"));

@@ -67,6 +67,12 @@ fn a_request_has_its_tokens_alone_in_company_and_from_the_program() {
             *told.last().unwrap()
         });
         assert_eq!(told.sum::<u64>(), all, "{request}");
+        // And those of its prompt.
+        let prompt = |event: &Value| event["usage"]["prompt_tokens"].as_u64().unwrap();
+        let first = |index| events.iter().find(|it| it["choices"][0]["index"] == index).unwrap();
+        let each: u64 = (0..count).map(|index| prompt(first(index))).sum();
+        let prompts = each / request["n"].as_u64().unwrap_or(1);
+        assert_eq!(prompts, prompt(events.last().unwrap()), "{request}");
         for (index, whole) in choices.as_array().unwrap().iter().enumerate() {
             let pieces: Vec<_> = events
                 .iter()

@@ -20,7 +20,7 @@ impl ChatTemplate {
     /// Changes `messages` and `tools` to what the template takes: where it leaves out calls they are among the words, as the
     /// model has written them, where thoughts are parts of what is said or have another name they are such, as words are that
     /// it has no place for before calls, where it knows no tools or shows none they are words, too, what it does not
-    /// take of the system the user says, and what the user says twice is said once where it wants turns. The answer `goes_on` with the last of the messages, or does not.
+    /// take of the system the user says, and what user or assistant say twice is said once where it wants turns. The answer `goes_on` with the last of the messages, or does not.
     pub(super) fn adapt(
         &self,
         messages: &mut Vec<Map<String, Value>>,

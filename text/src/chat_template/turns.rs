@@ -23,18 +23,31 @@ impl ChatTemplate {
             let joins = |last: &Map<String, Value>| match (role(last), role(&message)) {
                 ("user", "user") => !behind_user,
                 ("tool", "user") => !behind_result,
-                // What it calls then has its place.
-                ("assistant", "assistant") => !behind_user && !message.contains_key("tool_calls"),
+                // Calls are no turn where turns are counted.
+                ("assistant", "assistant") => {
+                    let calls = [last, &message].iter().any(|it| it.contains_key("tool_calls"));
+                    !behind_user && !calls
+                }
                 _ => false,
             };
             if let Some(last) = all.last_mut().filter(|last| joins(last))
-                && let Some(Value::String(words)) = last.get_mut("content")
-                && let Some(more) = message.get("content").and_then(Value::as_str)
+                && [&*last, &message]
+                    .iter()
+                    .all(|it| it.get("content").is_some_and(Value::is_string))
             {
-                if !words.is_empty() {
-                    words.push_str("\n\n");
+                for (name, more) in message.into_iter().filter(|(name, _)| name != "role") {
+                    match (last.get_mut(&name), more) {
+                        (Some(Value::String(all)), Value::String(more)) => {
+                            if !all.is_empty() && !more.is_empty() {
+                                all.push_str("\n\n");
+                            }
+                            all.push_str(&more);
+                        }
+                        (None, more) => drop(last.insert(name, more)),
+                        // What cannot be joined is the first one's.
+                        (Some(_), _) => {}
+                    }
                 }
-                words.push_str(more);
             } else {
                 all.push(message);
             }
@@ -127,6 +140,11 @@ mod tests {
             said("user", "d")
         ]);
         assert_eq!(contents(taken(&mistral, &asked)), ["a", "b\n\nc", "d"]);
+        // Calls are no turn: words behind them are one.
+        let call = json!({"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": {}}});
+        let calls = json!({"role": "assistant", "content": "", "tool_calls": [call]});
+        let asked = json!([said("user", "a"), calls, said("assistant", "b"), said("user", "c")]);
+        assert_eq!(contents(taken(&mistral, &asked)), ["a", "", "b", "c"]);
         // Of two templates the one that is rendered says it.
         let tokens = vec![("bos_token".to_owned(), "<s>".to_owned())];
         let two = ChatTemplate::of_two(MISTRAL.into(), Some(QWEN.into()), tokens, "here".into());

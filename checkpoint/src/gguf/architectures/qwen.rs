@@ -106,9 +106,9 @@ pub(super) fn mellum(keys: &mut Keys) -> Result<(), String> {
         // Else every so many layers, the last of these, has none.
         let every = keys.config.remove("sliding_window_pattern").and_then(|it| it.as_u64());
         if !keys.config.contains_key("layer_types") {
-            let (every, layers) =
-                (every.unwrap_or(4).max(1), keys.config["num_hidden_layers"].as_u64().unwrap_or(0));
-            let kind = |layer: u64| match (layer + 1).is_multiple_of(every) {
+            let every = every.unwrap_or(4);
+            let layers = keys.config["num_hidden_layers"].as_u64().unwrap_or(0);
+            let kind = |layer: u64| match every != 0 && (layer + 1).is_multiple_of(every) {
                 true => "full_attention",
                 false => "sliding_attention",
             };
