@@ -55,8 +55,7 @@ pub struct Architecture {
 }
 
 /// What logits are: `cap * tanh(scale * product / cap)`, or `scale * product` without a cap, of products with what is
-/// [added](Architecture::output_bias). Neither
-/// changes which one is the largest.
+/// [added](Architecture::output_bias). Neither changes which one is the largest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Logits {
     /// Above 0; 1 leaves them.

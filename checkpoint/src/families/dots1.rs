@@ -1,7 +1,7 @@
 //! dots.llm1 (`modeling_dots1.py`): Qwen3's attention, and DeepSeek-V3's experts.
 
 use super::experts::{DeepSeekDefaults, DeepSeekExperts, Routing};
-use super::window::layer_types;
+use super::window::last_layers;
 use super::{Defaults, Family, Sizes};
 use crate::Result;
 use crate::architecture::{Architecture, Attention};
@@ -42,26 +42,11 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
         dense: 0,
     };
     let experts = DeepSeekExperts::read(keys, sizes, defaults)?;
-    let windows = windows(keys, sizes)?;
+    let windows = last_layers(keys, sizes, true, 62)?;
     Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, index| {
         let qk_norm = Some(sizes.qk_norm(layer));
         let window = windows[index];
         let attention = Attention { qk_norm, window, ..sizes.attention(layer, [bias; 2]) };
         sizes.layer(layer, attention, experts.layer(sizes, layer, index))
     }))
-}
-
-/// The window of each layer: those from `max_window_layers` on have one, or those that `layer_types` says.
-fn windows(keys: &Keys, sizes: &Sizes) -> Result<Vec<Option<usize>>> {
-    let window = match keys.size("sliding_window", usize::MAX)? {
-        // An explicit null is none.
-        None if keys.map.contains_key("sliding_window") => None,
-        window => Some(window.unwrap_or(4096)),
-    };
-    let first = keys.count("max_window_layers", usize::MAX)?.unwrap_or(62);
-    let windows = match layer_types(keys, sizes.layers, window)? {
-        Some(windows) => windows,
-        None => (0..sizes.layers).map(|layer| window.filter(|_| layer >= first)).collect(),
-    };
-    Ok(windows.into_iter().map(|window| sizes.window(window)).collect())
 }

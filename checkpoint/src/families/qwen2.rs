@@ -1,6 +1,6 @@
 //! Qwen2 and Qwen2.5 (`modeling_qwen2.py`): biases of queries, keys and values.
 
-use super::window::layer_types;
+use super::window::last_layers;
 use super::{Defaults, Family, Sizes};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, Attention};
@@ -42,20 +42,5 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
 /// those that `layer_types` says.
 pub(super) fn windows(keys: &Keys, sizes: &Sizes) -> Result<Vec<Option<usize>>> {
     let enabled = keys.boolean("use_sliding_window")?.unwrap_or(false);
-    let window = match keys.size("sliding_window", usize::MAX)? {
-        _ if !enabled => None,
-        // An explicit null is none.
-        None if keys.map.contains_key("sliding_window") => None,
-        window => Some(window.unwrap_or(4096)),
-    };
-    let first = match keys.value("max_window_layers") {
-        // Zero is a meaningful value: every layer slides.
-        Some(value) if value.as_u64() == Some(0) => 0,
-        _ => keys.size("max_window_layers", usize::MAX)?.unwrap_or(28),
-    };
-    let windows = match layer_types(keys, sizes.layers, window)? {
-        Some(windows) => windows,
-        None => (0..sizes.layers).map(|layer| window.filter(|_| layer >= first)).collect(),
-    };
-    Ok(windows.into_iter().map(|window| sizes.window(window)).collect())
+    last_layers(keys, sizes, enabled, 28)
 }

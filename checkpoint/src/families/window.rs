@@ -39,6 +39,28 @@ pub(super) fn layer_types(
     Ok(Some(sliding.into_iter().map(|sliding| window.filter(|_| sliding)).collect()))
 }
 
+/// The window of each layer, where some have one: those that `layer_types` says, else those from `max_window_layers` on,
+/// which is `default` where the key is absent.
+pub(super) fn last_layers(
+    config: &Keys,
+    sizes: &Sizes,
+    enabled: bool,
+    default: usize,
+) -> Result<Vec<Option<usize>>> {
+    let window = match config.size("sliding_window", usize::MAX)? {
+        _ if !enabled => None,
+        // An explicit null is none.
+        None if config.map.contains_key("sliding_window") => None,
+        window => Some(window.unwrap_or(4096)),
+    };
+    let first = config.count("max_window_layers", usize::MAX)?.unwrap_or(default);
+    let windows = match layer_types(config, sizes.layers, window)? {
+        Some(windows) => windows,
+        None => (0..sizes.layers).map(|layer| window.filter(|_| layer >= first)).collect(),
+    };
+    Ok(windows.into_iter().map(|window| sizes.window(window)).collect())
+}
+
 /// Which layers have a window: those that `layer_types` says, else those that `default` does; and that
 /// window, which is `default_window` where the key is absent.
 pub(super) fn alternating(
